@@ -17,29 +17,30 @@ template <typename Traits> void lay_out(gs_stream *s, const gs_persistent_args *
   // Of several sequences enough blocks have a part in attention with fewer splits.
   p->splits = !Traits::BATCHED ? SPLITS : p->B * a->NH * 2 <= blocks ? 2 : 1;
   p->items = p->B * a->NH * p->splits;
-  p->x = shape_of(a->C, blocks, F32_PER_PACKET), p->h = shape_of(4 * a->C, blocks, BF16_PER_PACKET),
-  p->a = shape_of(3 * a->C, blocks, BF16_PER_PACKET);
+  p->side = !Traits::MANY ? 1 : p->B > 4 ? 8 : 4;
+  p->x = shape_of(a->C, blocks, F32_PER_PACKET, p->side), p->h = shape_of(4 * a->C, blocks, BF16_PER_PACKET, p->side),
+  p->a = shape_of(3 * a->C, blocks, BF16_PER_PACKET, p->side);
   char *at = (char *)a->work;
   p->near = (uint32_t *)(at + HEADER);
   size_t n = HEADER + NEAR_SMS * (1 + NEAR_WORDS) * sizeof(uint32_t);
-  if (Traits::TWICE) n += (PAIR - ((size_t)at + n) % PAIR) % PAIR;
-  auto take = [&](size_t packets, int *row, bool twice = false) {
+  n += (PAIR - ((size_t)at + n) % PAIR) % PAIR;
+  auto take = [&](size_t bytes) {
     char *first = at + n;
-    *row = (int)aligned(twice ? (packets + PAGE - 1) / PAGE * PAIR : 16 * packets);
-    n += (size_t)p->B * *row;
+    n += aligned(bytes);
     return first;
   };
-  int row_best;
+  auto twice = [](int packets) { return (packets + PAGE - 1) / PAGE * PAIR; };
   p->header = (Header *)at;
-  p->residual = take((size_t)blocks * p->x.stride, &p->row_x, Traits::TWICE);
-  p->hidden = take((size_t)blocks * p->h.stride, &p->row_h, Traits::TWICE);
-  p->qkv = take((size_t)blocks * p->a.stride, &p->row_a, Traits::TWICE);
-  p->attended = take((size_t)a->NH * p->splits * ATTENDED_STRIDE, &p->row_o, Traits::TWICE);
+  p->residual = take(twice(blocks * p->x.stride * p->side));
+  p->hidden = take(twice(blocks * p->h.stride * p->side));
+  p->qkv = take(twice(blocks * p->a.stride * p->side));
+  p->row_o = twice(a->NH * p->splits * ATTENDED_STRIDE);
+  p->attended = take((size_t)p->B * p->row_o);
   auto pair = [&](const char *packets) { return (int)((packets - p->residual) / PAIR); };
   p->pair_h = pair(p->hidden), p->pair_a = pair(p->qkv), p->pair_o = pair(p->attended), p->pairs = pair(at + n);
   static_assert(LINE >= GS_PERSISTENT_SEQUENCES, "a packet for each sequence");
-  p->best = (uint4 *)take((Traits::PROMPT ? 2 : BEST_BUFFERS) * (size_t)blocks * LINE, &row_best);
-  if (!Traits::PROMPT) p->lists = (uint4 *)take((size_t)blocks * LIST_PACKETS, &row_best);
+  p->best = (uint4 *)take((Traits::PROMPT ? 2 : BEST_BUFFERS) * (size_t)p->B * blocks * LINE * 16);
+  if (!Traits::PROMPT) p->lists = (uint4 *)take((size_t)p->B * blocks * LIST_PACKETS * 16);
   *bytes = n + PAIR;  // pairs lie at multiples of their size
 
   p->tails = Traits::PROMPT ? p->B : 1;  // one of all rows is as large as so many of a token
@@ -86,8 +87,8 @@ int prepare(gs_stream *s, const gs_persistent_args *a, Params *p, size_t *bytes,
   if (a->NH * HEAD != a->C)
     return gs_fail(GS_UNSUPPORTED, "decoding in one kernel takes heads of %d; this model's are of %d", HEAD,
                    a->C / (a->NH > 0 ? a->NH : 1));
-  const Shape x = shape_of(a->C, blocks, F32_PER_PACKET), h = shape_of(4 * a->C, blocks, BF16_PER_PACKET),
-              q = shape_of(3 * a->C, blocks, BF16_PER_PACKET);
+  const Shape x = shape_of(a->C, blocks, F32_PER_PACKET, 1), h = shape_of(4 * a->C, blocks, BF16_PER_PACKET, 1),
+              q = shape_of(3 * a->C, blocks, BF16_PER_PACKET, 1);
   if ((!Traits::BATCHED && a->NH * SPLITS > blocks) || !fits<Traits>(x, h, q))
     return gs_fail(GS_UNSUPPORTED, "decoding in one kernel of a width of %d does not divide among %d SMs", a->C,
                    blocks);

@@ -48,8 +48,8 @@ struct Traits {
   using Prompt = Traits<WARPS, NB, Q8, 4, STAMPS, false, true>;
   using Verify = Traits<WARPS, NB, Q8, 1, STAMPS, SAMPLES, false, GS_PERSISTENT_VERIFY>;
   static constexpr bool BATCHED = GROUP > 1, VERIFY = ROWS > 1, MANY = BATCHED || VERIFY;
+  static constexpr int AT_ONCE = MANY ? 4 : 1;  // rows of a step that are computed at once
   static constexpr bool SAMPLES_EACH = SAMPLES && MANY;
-  static constexpr bool TWICE = !BATCHED;        // packets are stored twice
   static constexpr bool BYTES = Q8 && !BATCHED;  // bytes are multiplied; of several sequences weights are widened
   static constexpr int PROMPT_ROWS = !PROMPT  ? 1
                                      : NB > 4 ? GROUP
@@ -71,9 +71,10 @@ struct Traits {
   static constexpr int HU = NB > 2 ? 4 : 2;  // and of the hidden layer
   // The same of several rows, where a lane has packets of row lane % 4. The last lanes' last packets of x are not of the
   // part.
-  static constexpr int XP = (SMALL / 3 + 2) / 8 + 1, HP = (LARGE / 6 + 4) / 8 + 1;
+  static constexpr int XP = NB > 2 ? 8 : (SMALL / 3 + 2) / 8 + 1, HP = NB > 2 ? 16 : (LARGE / 6 + 4) / 8 + 1;
   static constexpr int HEADS = (NB + 2) / 2 - (NB == 2 || NB == 4);  // heads of which a warp's part of C has values
   static constexpr bool WIDE = NB > 2;
+  static constexpr int GAINS = WIDE && MANY ? SMALL : 1;  // of a warp's part that are in shared memory
   static constexpr int TILE_ROWS = WIDE ? 8 : 16;      // of a tile of C inputs
   // Bytes between the halves of such a tile: lanes that read at once have two rows of each, which lie in other banks. Of
   // 8-bit weights they are rows STEP apart.
@@ -87,17 +88,20 @@ struct Traits {
   // Blocks of 4C inputs that a warp has in registers before x arrives, in steps of so many rows; fewer where registers
   // would spill.
   __host__ __device__ static constexpr int keep(int rows) {
-    const int less = NB != 2 ? 0 : rows > 1 ? (SAMPLES ? 6 : 4) : VERIFY ? 7 : SAMPLES || STAMPS ? 4 : 0;
-    return BATCHED && NB > 1 ? 2 : WIDE ? NB : LB - less;
+    const int less = NB != 2      ? 0
+                     : rows == 1 ? (VERIFY ? 7 : SAMPLES || STAMPS ? 4 : 0)
+                     : BATCHED && (STAMPS || PROMPT) ? 7
+                     : SAMPLES                       ? 6
+                                                     : 4;
+    return BATCHED && WIDE ? 2 : WIDE ? NB : LB - less;
   }
-  static constexpr int AT_ONCE = WIDE && BATCHED ? 2 : GROUP;  // sequences of which it has packets in registers at once
   static constexpr int FRAGMENTS = WIDE && BATCHED ? 1 : 2;    // of 16 rows that a warp has in registers
   static constexpr int CHUNK = KEYS * (WARPS - 1);  // keys that are copied at once, if there are several sequences
   // The part of x of a sequence in shared memory, in values: where its low halves begin, and the next sequence. The two
   // halves lie in other banks.
   static constexpr int LOW = MANY && NB % 2 == 0 ? SMALL + 32 : SMALL;
   // Lanes that store packets of four rows at once have banks of their own.
-  static constexpr int BANKS = VERIFY ? 16 : 0, ROW = BATCHED ? LARGE + 32 : LARGE + BANKS, QROW = HEAD + BANKS;
+  static constexpr int BANKS = MANY ? 16 : 0, ROW = LARGE + BANKS, QROW = HEAD + BANKS;
   static constexpr int XROW = 2 * LOW + BANKS;
   static constexpr int XROWS = BATCHED ? 8 : ROWS, LARGE_ROWS = BATCHED ? 4 : ROWS;
   static constexpr int X = XROWS * XROW > LARGE_ROWS * ROW ? XROWS * XROW : LARGE_ROWS * ROW;
@@ -126,12 +130,9 @@ template <typename Traits> struct Shared {
   uint64_t full[TILES], empty[TILES];
   uint32_t base[TILES], size[TILES];                  // where tiles begin, their sizes
   alignas(16) float part[2][WARPS][Traits::GROUP * Traits::ROWS][Traits::SUMS];  // sums over a warp's part of K
-  // Of several sequences, of its part of x: mean, sum of squared differences from it; those of c_fc lie apart from the
-  // others.
-  float2 stats[2][Traits::BATCHED ? 8 : 1][WARPS];
-  // Of one sequence, of a lane's values of x: the sum of differences from `about`, and that of their squares.
-  float2 lanes[Traits::BATCHED ? 1 : Traits::ROWS * WARPS][32];
-  float about[Traits::ROWS];  // the first value of x
+  // Of a lane's values of x: the sum of differences from `about`, and that of their squares.
+  float2 lanes[Traits::XROWS * WARPS][Traits::BATCHED ? 8 : 32];
+  float about[Traits::XROWS];  // the first value of x
   uint64_t deadline;  // when waiting has been too long
   uint64_t polled;    // when a warp was last found to wait for packets for long
   int aborted;        // a block has waited too long
@@ -140,7 +141,7 @@ template <typename Traits> struct Shared {
   Verified verified;
   int step;  // decode steps that have ended
   float own[Traits::XROWS][16];  // the block's rows of the residual stream; of one row they are in registers
-  LayerNormStats norm[Traits::ROWS];  // of a step
+  LayerNormStats norm[Traits::XROWS];  // of a step
   Found<Traits> found;
   uint64_t arrived[2];  // when the inputs of a step had
   uint32_t near[NEAR_WORDS];  // a bit for each pair of pages: the second one is near
@@ -161,9 +162,10 @@ template <typename Traits> struct Work {
   };
   alignas(16) float out[2][Traits::VERIFY ? 1 : WARPS][HEAD + 2];           // of attention: output, maximum, sum
   alignas(16) float weight[WARPS][Traits::ROWS][Traits::WEIGHTS];           // of attention: of keys
+  float gain[WARPS][Traits::GAINS];  // of LayerNorm, where registers would spill
   uint32_t slice_x[Traits::XU][WARPS][32], slice_h[Traits::HU][WARPS][32];  // packed places of lanes
   uint32_t slice_q[3][WARPS * NB / 2][16];                                  // of q, k and v of a head
-  uint32_t slice_o[Traits::ROWS][WARPS * NB / 2];  // the first packet of attention's output of a head
+  uint32_t slice_o[Traits::XROWS][WARPS * NB / 2];  // the first packet of attention's output of a head
 };
 
 #if __CUDA_ARCH__ >= 900
@@ -207,9 +209,12 @@ template <typename Traits> __device__ inline void find_near(const Params &p, Sha
   if (threadIdx.x < NEAR_WORDS) known[1 + threadIdx.x] = sh.near[threadIdx.x];
   if (threadIdx.x == 0) known[0] = p.pairs;
 }
+// The same as p.side.
+template <typename Traits> __device__ inline int side_of(const Params &p) {
+  return Traits::BATCHED ? p.side : Traits::AT_ONCE;
+}
 // Where the near copy of a packet of a vector lies whose first pair of pages this is.
 template <typename Traits> __device__ inline int near_copy(const Shared<Traits> &sh, int pair, int packet) {
-  if (!Traits::TWICE) return packet;
   const int page = packet / PAGE, at = pair + page;
   return packet + (page + (at < 32 * NEAR_WORDS && sh.near[at / 32] >> at % 32 & 1)) * PAGE;
 }
@@ -307,19 +312,17 @@ template <typename Traits> __device__ void copy_weights(const Params &p, Shared<
 
 // ---------------------------------------------------------------- the warps that finish
 
-// Publishes outputs [from, from + left) of all rows of a pass, from the sums of a batch, when wait() has returned. A
-// lane has row lane % 4 of one of six outputs: packets of all rows lie beside each other, a warp writes whole lines.
+// Publishes outputs [from, from + left) of up to four rows from row0 on, from the sums of a batch, when wait() has
+// returned. A lane has row lane % 4 of one of six outputs: packets of all rows lie beside each other, a warp writes
+// whole lines.
 template <typename Traits, typename Wait>
 __device__ __forceinline__ void finish_rows(const Params &p, Shared<Traits> &sh, const BlockStep &s, int f, int buffer,
-                                            int from, int left, int rows, uint32_t epoch, Wait wait) {
+                                            int from, int left, int row0, int rows, uint32_t epoch, Wait wait) {
   constexpr int EACH = 6;
   const int lane = threadIdx.x % 32, r = lane % 4, o = min(lane / 4, EACH - 1), out = s.out, act = s.act;
   const bool residual = out == GS_PERSISTENT_RESIDUAL, norm = s.gain != nullptr;
   const Shape &shape = residual ? p.x : out == GS_PERSISTENT_QKV ? p.a : p.h;
-  char *const to = (residual                   ? p.residual
-                    : out == GS_PERSISTENT_QKV ? p.qkv
-                                               : p.hidden) +
-                   (size_t)(first_copy((blockIdx.x * shape.stride + from / BF16_PER_PACKET) * 4) + lane) * 16;
+  char *const vector = residual ? p.residual : out == GS_PERSISTENT_QKV ? p.qkv : p.hidden;
   bool waited = false;
   const int turns = residual ? 1 : 2;  // groups of six that fill a line
 #pragma unroll 1
@@ -332,10 +335,13 @@ __device__ __forceinline__ void finish_rows(const Params &p, Shared<Traits> &sh,
     }
     const int each = residual ? 3 : EACH, packets = min(2, (left - group * EACH + each - 1) / each);
     const uint32_t part = shared_address(&sh.part[buffer][0][r][group * EACH + o]);
+    const int packet = blockIdx.x * shape.stride + from / BF16_PER_PACKET + (residual ? 2 : 1) * group + lane / 4;
+    char *to = vector + (size_t)(first_copy(packet * side_of<Traits>(p)) + row0 + r) * 16;
+    asm volatile("" : "+l"(to));  // it is computed before the sums
     if (!waited) wait();
     waited = true;
     LayerNormStats of = {0, 1};
-    if (norm) of = sh.norm[r];
+    if (norm) of = sh.norm[row0 + r];
 #pragma unroll
     for (int m = 0; m < 2; m++)  // of the residual stream there is one, but the other one is there as soon
       y[m] = sum_of_parts<Traits::WARPS>([&](int w) {
@@ -350,7 +356,7 @@ __device__ __forceinline__ void finish_rows(const Params &p, Shared<Traits> &sh,
     delay();
     uint32_t u[3];
     if (residual) {
-      float &own = sh.own[r][min(group * EACH + o, 15)];
+      float &own = sh.own[row0 + r][min(group * EACH + o, 15)];
       const float x = y[0] + own;
       __syncwarp();
       own = x;
@@ -369,27 +375,27 @@ __device__ __forceinline__ void finish_rows(const Params &p, Shared<Traits> &sh,
     }
     if (lane < 4 * packets && r < rows)
       for (int copy = 0; copy < 2; copy++)
-        store_packet(to + (residual ? 2 : 1) * group * 64 + copy * (PAIR / 2), u[0], u[1], u[2], epoch);
+        store_packet(to + copy * (PAIR / 2), u[0], u[1], u[2], epoch);
   }
   if (!waited) wait();
 }
 
-// The steps of a span, of ROWS rows at most or of sequences. Of sequences, and of rows in attention, LayerNorm and
-// logits, warp f of those that finish has numbers f, f + FINISH and so on; other outputs of rows are published by
-// finish_rows(). x is the residual stream at a row of the lane, where there is one row.
+// The steps of a span, of ROWS rows at once. Of several in LayerNorm and logits warp f of those that finish has numbers
+// f, f + FINISH and so on; other outputs of rows are published by finish_rows(). x is the residual stream at a row of
+// the lane, where there is one row.
 template <typename Traits, int ROWS>
 __device__ __forceinline__ void finish_span(const Params &p, Shared<Traits> &sh, Work<Traits> &work,
-                                            const BlockStep *steps, int f, int ends, int pass, Span span, int &buffer,
-                                            uint32_t e0, float &x, float &best, int &best_id) {
+                                            const BlockStep *steps, int f, int pass, Span span, int &buffer, uint32_t e0,
+                                            float &x, float &best, int &best_id) {
   constexpr int WARPS = Traits::WARPS, GROUP = Traits::GROUP, FINISH = Traits::FINISH;
   constexpr int MINE = (ROWS + FINISH - 1) / FINISH;  // rows of a warp, at once
-  constexpr bool BATCHED = Traits::BATCHED, VERIFY = ROWS > 1;
+  constexpr bool BATCHED = Traits::BATCHED, MANY = ROWS > 1, VERIFY = MANY && !BATCHED;
   const int lane = threadIdx.x % 32, b = blockIdx.x, B = BATCHED ? p.B : 1;
-  const int rows = VERIFY ? rows_of_pass(sh) : B, row0 = first_row_of<Traits, ROWS>(sh);
+  const int row0 = first_row_of<Traits, ROWS>(sh), side = side_of<Traits>(p);
   const float over_c = 1.0f / (float)p.C;
   // The lane's packet of those that are stored, and of a packet its copy: half a warp stores each.
-  const int l = Traits::TWICE ? lane % 16 : lane;
-  auto copy_of = [&](int packet) { return Traits::TWICE ? first_copy(packet) + lane / 16 * PAGE : packet; };
+  const int l = lane % 16;
+  auto copy_of = [&](int packet) { return first_copy(packet) + lane / 16 * PAGE; };
 #pragma unroll 1
   for (int i = span.from; i < span.to; i++) {
     const BlockStep &s = steps[i];
@@ -402,7 +408,7 @@ __device__ __forceinline__ void finish_span(const Params &p, Shared<Traits> &sh,
         barrier_sync<Traits>(FULL + buffer);
         if constexpr (VERIFY) {
           // Half a warp has a row, a lane four dimensions.
-          const int j = 2 * f + lane / 16;
+          const int j = 2 * f + lane / 16, rows = rows_of_pass(sh);
           static_assert(2 * FINISH >= ROWS && ATTENDED <= 16, "a half for each row, a lane for each packet");
           if (2 * f < rows) {
             float most = -INFINITY, sum = 0, y[4] = {};
@@ -484,74 +490,65 @@ __device__ __forceinline__ void finish_span(const Params &p, Shared<Traits> &sh,
       const float bias = has && s.bias ? s.bias[row] : 0.0f, sums = has && norm ? s.sums[row] : 0.0f;
 #pragma unroll 1
       for (int group = start_of<Traits>(s); group < B; group += GROUP) {
-        auto own_packets = [&] {
-          return out == GS_PERSISTENT_QKV ? p.qkv + (size_t)copy_of((b * p.a.stride + packet) * Traits::ROWS) * 16
-                                          : p.hidden + (size_t)copy_of((b * p.h.stride + packet) * Traits::ROWS) * 16;
-        };
-        char *to = BATCHED ? nullptr : own_packets();
-        if (!BATCHED) asm volatile("" : "+l"(to));  // it is computed before the sums
+        const int rows = BATCHED ? min(B - group, ROWS) : rows_of<ROWS>(sh);
+        char *to = out == GS_PERSISTENT_QKV ? p.qkv + (size_t)copy_of((b * p.a.stride + packet) * side) * 16
+                                            : p.hidden + (size_t)copy_of((b * p.h.stride + packet) * side) * 16;
+        if (!MANY) asm volatile("" : "+l"(to));  // it is computed before the sums
         auto wait = [&] {
-          if (!BATCHED && norm && rest == s.rows) {
-            barrier_sync<Traits>(SUMMED);
-            if constexpr (VERIFY) {
+          if (norm && rest == s.rows) {
+            barrier_sync<Traits>(SUMMED + (BATCHED ? buffer : 0));
+            if constexpr (MANY) {
               LayerNormStats of[MINE];
 #pragma unroll
               for (int m = 0; m < MINE; m++) {
-                const int j = min(f + m * FINISH, ROWS - 1);
+                const int j = group + min(f + m * FINISH, ROWS - 1);
                 of[m] = layernorm_of_lanes<WARPS>(sh.lanes + j * WARPS, sh.about[j], over_c, p.eps);
               }
               // Stored after both are computed, which waits for the loads of both at once.
 #pragma unroll
               for (int m = 0; m < MINE; m++)
-                if (f + m * FINISH < ROWS) sh.norm[f + m * FINISH] = of[m];
+                if (f + m * FINISH < ROWS) sh.norm[group + f + m * FINISH] = of[m];
             } else if (f == 0) {
               one = layernorm_of_lanes<WARPS>(sh.lanes, sh.about[0], over_c, p.eps);
             }
           }
           barrier_sync<Traits>(FULL + buffer);
         };
-        const bool beside = VERIFY && out != GS_PERSISTENT_LOGITS;
+        const bool beside = MANY && out != GS_PERSISTENT_LOGITS;
         if (beside) {
-          if constexpr (VERIFY) finish_rows<Traits>(p, sh, s, f, buffer, s.rows - rest, left, rows, epoch, wait);
+          if constexpr (MANY)
+            finish_rows<Traits>(p, sh, s, f, buffer, s.rows - rest, left, group, rows, epoch, wait);
         } else {
           wait();
         }
+        // Of a prompt the last row has logits.
 #pragma unroll 1
-        for (int n0 = beside   ? rows
-                      : VERIFY ? f
-                               : (f + FINISH * GROUP - group) % FINISH;
-             VERIFY ? n0 < rows : n0 < GROUP && group + n0 < B; n0 += FINISH * MINE) {
+        for (int n0 = beside || (f > 0 && (!MANY || Traits::PROMPT)) ? rows : Traits::PROMPT ? rows - 1 : f; n0 < rows;
+             n0 += FINISH * MINE) {
           float y[MINE];
 #pragma unroll
           for (int m = 0; m < MINE; m++) {
-            const int n = VERIFY ? min(n0 + m * FINISH, ROWS - 1) : n0;
+            const int n = MANY ? min(n0 + m * FINISH, ROWS - 1) : n0;
             LayerNormStats of = one;
-            if (VERIFY && norm) of = sh.norm[n];
-            if constexpr (BATCHED) {
-              y[m] = sum_of_parts<WARPS>([&](int w) { return sh.part[buffer][w][n][lane]; });
-              if (norm)
-                of =
-                    layernorm_of<WARPS, Traits::SMALL>(sh.stats[out == GS_PERSISTENT_HIDDEN][group + n], over_c, p.eps);
-            } else {
-              const uint32_t at = shared_address(&sh.part[buffer][0][VERIFY ? n : 0][lane]);
-              y[m] = sum_of_parts<WARPS>(
-                  [&](int w) { return __uint_as_float(load_shared32(at + w * (int)sizeof(sh.part[0][0]))); });
-            }
+            if (MANY && norm) of = sh.norm[group + n];
+            const uint32_t at = shared_address(&sh.part[buffer][0][n][lane]);
+            y[m] = sum_of_parts<WARPS>(
+                [&](int w) { return __uint_as_float(load_shared32(at + w * (int)sizeof(sh.part[0][0]))); });
             y[m] = apply_layernorm(y[m], of, sums, bias);
             if (act) y[m] = gelu(y[m]);
           }
           delay();
 #pragma unroll
           for (int m = 0; m < MINE; m++) {
-            const int j = group + n0 + m * FINISH;
-            if (VERIFY && j >= rows) break;
-            if (VERIFY || out == GS_PERSISTENT_LOGITS) {
-              if (has) take_logit<Traits>(p, sh, work, j, row, row - s.row, y[m], best, best_id);
+            const int n = n0 + m * FINISH;
+            if (MANY && n >= rows) break;
+            if (MANY || out == GS_PERSISTENT_LOGITS) {
+              if (has) take_logit<Traits>(p, sh, work, group + n, row, row - s.row, y[m], best, best_id);
             } else if (out == GS_PERSISTENT_RESIDUAL) {
               if constexpr (Traits::MANY) {
-                x = y[m] + sh.own[row0 + j][lane % 16];
+                x = y[m] + sh.own[row0][lane % 16];
                 __syncwarp();
-                if (has) sh.own[row0 + j][lane] = x;
+                if (has) sh.own[row0][lane] = x;
               } else {
                 x += y[m];
               }
@@ -559,23 +556,19 @@ __device__ __forceinline__ void finish_span(const Params &p, Shared<Traits> &sh,
               const float u0 = __shfl_sync(~0u, x, from & 31), u1 = __shfl_sync(~0u, x, (from + 1) & 31),
                           u2 = __shfl_sync(~0u, x, (from + 2) & 31);
               if (from < left)
-                store_packet(p.residual + (BATCHED ? (size_t)j * p.row_x : 0) +
-                                 (size_t)copy_of((b * p.x.stride + l) * Traits::ROWS + row0) * 16,
+                store_packet(p.residual + (size_t)(copy_of((b * p.x.stride + l) * side) + row0) * 16,
                              __float_as_uint(u0), __float_as_uint(u1), __float_as_uint(u2), epoch);
             } else {
               const int from = BF16_PER_PACKET * l;
               const uint32_t pair = pack2(y[m], __shfl_xor_sync(~0u, y[m], 1));  // of an even lane and the next one
               const uint32_t u0 = __shfl_sync(~0u, pair, from & 31), u1 = __shfl_sync(~0u, pair, (from + 2) & 31),
                              u2 = __shfl_sync(~0u, pair, (from + 4) & 31);
-              if (BATCHED) to = own_packets();
-              if (from < left)
-                store_packet(to + (BATCHED ? (size_t)j * (out == GS_PERSISTENT_QKV ? p.row_a : p.row_h) : 0), u0, u1,
-                             u2, epoch);
+              if (from < left) store_packet(to, u0, u1, u2, epoch);
             }
           }
         }
-        if (rest <= batch && f == ends && group + GROUP >= B) stamp<Traits>(p, pass, i, GS_PERSISTENT_PUBLISHED);
-        if (rest == s.rows && f == ends && group == start_of<Traits>(s)) stamp_arrived<Traits>(p, sh, pass, i, buffer);
+        if (rest <= batch && f == 0 && group + GROUP >= B) stamp<Traits>(p, pass, i, GS_PERSISTENT_PUBLISHED);
+        if (rest == s.rows && f == 0 && group == start_of<Traits>(s)) stamp_arrived<Traits>(p, sh, pass, i, buffer);
         barrier_arrive<Traits>(FREE + buffer);
         buffer ^= 1;
       }
@@ -611,13 +604,13 @@ __device__ void finish_steps(const Params &p, Shared<Traits> &sh, Work<Traits> &
       for (int n = f; n < (one ? 1 : rows); n += FINISH) {
         const int j = one ? *(const volatile int *)&sh.verified.row : n;
         if (Traits::SINGLE_STEP && p.only_step > FIRST_RESIDUAL) {
-          if (lane < own) sh.own[j][lane] = own_residual<Traits>(p, j, lane);
+          if (lane < own) sh.own[j][lane] = own_residual(p, j, lane);
         } else if (lane < own)
           sh.own[j][lane] = Embedding<Traits>(p, sh.token[j], first + lane)[0] +
                             to_float(__ldg(p.wpe + (size_t)(place_of<Traits>(sh, j) + t) * p.C + first + lane));
       }
     } else if (Traits::SINGLE_STEP && p.only_step > FIRST_RESIDUAL) {
-      if (lane < own) x = own_residual<Traits>(p, 0, lane);
+      if (lane < own) x = own_residual(p, 0, lane);
     } else if (lane < own) {
       x = Embedding<Traits>(p, max(token, 0), first + lane)[0] +
           to_float(__ldg(p.wpe + (size_t)(pos0 + t) * p.C + first + lane));
@@ -626,11 +619,10 @@ __device__ void finish_steps(const Params &p, Shared<Traits> &sh, Work<Traits> &
 #pragma unroll 1
     while (true) {
       const uint32_t e0 = VERIFY ? epoch - span.from : epoch0 + pass * p.count;
-      if (VERIFY && span.rows > 1)
-        finish_span<Traits, Traits::ROWS>(p, sh, work, steps, f, finisher.ends, pass, span, buffer, e0, x, best,
-                                          best_id);
+      if (Traits::BATCHED || span.rows > 1)
+        finish_span<Traits, Traits::AT_ONCE>(p, sh, work, steps, f, pass, span, buffer, e0, x, best, best_id);
       else
-        finish_span<Traits, 1>(p, sh, work, steps, f, finisher.ends, pass, span, buffer, e0, x, best, best_id);
+        finish_span<Traits, 1>(p, sh, work, steps, f, pass, span, buffer, e0, x, best, best_id);
       epoch += span.to - span.from;
       if (!VERIFY || span.to == p.count) break;
       span = next_span<Traits>(p, sh);
@@ -646,167 +638,6 @@ __device__ void finish_steps(const Params &p, Shared<Traits> &sh, Work<Traits> &
 
 // ---------------------------------------------------------------- the warps that compute
 
-// Reads the residual stream, or the embedding, of up to GROUP sequences, of a warp's part: values to v, times the gain
-// of LayerNorm as high and low halves to shared memory.
-template <typename Traits>
-__device__ inline void read_residual(const Params &p, Shared<Traits> &sh, const BlockStep &s, int group, int warp,
-                                     int t, int rows, const uint32_t (&px)[Traits::XU],
-                                     const float (&gain)[Traits::XU][F32_PER_PACKET], uint32_t need, int step,
-                                     uint16_t *to, float (&v)[Traits::GROUP][Traits::XU][F32_PER_PACKET]) {
-  constexpr int GROUP = Traits::GROUP, XU = Traits::XU;
-  if (s.in == GS_PERSISTENT_EMBEDDING) {
-#pragma unroll
-    for (int j = 0; j < GROUP; j++) {
-      const int of = group + min(j, rows - 1);
-      const size_t token = ((volatile int *)sh.token)[of], at = ((volatile int *)sh.pos0)[of] + t;
-#pragma unroll
-      for (int n = 0; n < XU; n++) {
-        const Embedding<Traits> e(p, token, warp * Traits::SMALL + at_of(px[n]));
-        const bf16 *w = p.wpe + at * Traits::C + warp * Traits::SMALL + at_of(px[n]);
-#pragma unroll
-        for (int k = 0; k < F32_PER_PACKET; k++)
-          v[j][n][k] = holds(px[n], k) ? e[k] + to_float(__ldg(w + k)) : 0.0f;
-      }
-    }
-  } else {
-    constexpr int AT_ONCE = Traits::AT_ONCE;
-#pragma unroll
-    for (int first = 0; first < GROUP; first += AT_ONCE) {
-      const char *const from = packets_of(p.residual, group + first, p.row_x);
-      uint4 u[AT_ONCE * XU];
-      uint32_t wanted = 0;
-#pragma unroll
-      for (int n = 0; n < AT_ONCE * XU; n++) wanted |= (uint32_t)(px[n % XU] && first + n / XU < rows) << n;
-      read_packets(p.header, sh, u, wanted, need, step, [&](int n) {
-        return from + (unsigned)(n / XU * p.row_x + packet_of(px[n % XU]) * 16);
-      });
-#pragma unroll
-      for (int n = 0; n < AT_ONCE * XU; n++) {
-        float *const to = v[first + n / XU][n % XU];
-        to[0] = __uint_as_float(u[n].x), to[1] = __uint_as_float(u[n].y), to[2] = __uint_as_float(u[n].z);
-      }
-    }
-  }
-#pragma unroll
-  for (int j = 0; j < GROUP; j++)
-#pragma unroll
-    for (int n = 0; n < XU; n++)
-#pragma unroll
-      for (int k = 0; k < F32_PER_PACKET; k++)
-        if (holds(px[n], k)) {
-          const float y = __fmul_rn(v[j][n][k], gain[n][k]);
-          const bf16 upper = __float2bfloat16_rn(y);
-          uint16_t *const at = to + j * Traits::XROW + at_of(px[n]) + k;
-          at[0] = __bfloat16_as_ushort(upper);
-          at[Traits::LOW] = __bfloat16_as_ushort(__float2bfloat16_rn(y - to_float(upper)));
-        } else {
-          v[j][n][k] = 0.0f;
-        }
-}
-
-// Mean, and sum of squared differences from it, of a warp's part of up to 4 sequences.
-template <typename Traits>
-__device__ inline void note_stats(float2 (*stats)[Traits::WARPS], int warp, int rows, const uint32_t (&px)[Traits::XU],
-                                  const float (&v)[Traits::GROUP][Traits::XU][F32_PER_PACKET]) {
-  static_assert(Traits::GROUP == 4, "the exchange below");
-  const int lane = threadIdx.x % 32;
-  const bool bit16 = lane & 16, bit8 = lane & 8, bit4 = lane & 4;
-  float about[4], r[4];
-#pragma unroll
-  for (int j = 0; j < 4; j++) {
-    about[j] = __shfl_sync(~0u, v[j][0][0], 8);  // a value of the part
-    float sum = 0, squares = 0;
-#pragma unroll
-    for (int n = 0; n < Traits::XU; n++)
-#pragma unroll
-      for (int k = 0; k < F32_PER_PACKET; k++) {
-        const float z = holds(px[n], k) ? v[j][n][k] - about[j] : 0.0f;
-        sum += z, squares = fmaf(z, z, squares);
-      }
-    // Lanes with bit 4 go on with squares, the others with sums.
-    r[j] = (bit16 ? squares : sum) + __shfl_xor_sync(~0u, bit16 ? sum : squares, 16);
-  }
-  // And each with half of the sequences, then with one.
-  r[0] = (bit8 ? r[2] : r[0]) + __shfl_xor_sync(~0u, bit8 ? r[0] : r[2], 8);
-  r[1] = (bit8 ? r[3] : r[1]) + __shfl_xor_sync(~0u, bit8 ? r[1] : r[3], 8);
-  float sum = (bit4 ? r[1] : r[0]) + __shfl_xor_sync(~0u, bit4 ? r[0] : r[1], 4);
-  sum += __shfl_xor_sync(~0u, sum, 2);
-  sum += __shfl_xor_sync(~0u, sum, 1);
-  const float squares = __shfl_xor_sync(~0u, sum, 16);
-  const int j = lane / 4;
-  if (lane % 4 == 0 && j < 4 && j < rows)
-    stats[j][warp] = stats_of((bit8   ? bit4 ? about[3] : about[2]
-                               : bit4 ? about[1]
-                                      : about[0]),
-                              sum, squares, 1.0f / Traits::SMALL);
-}
-
-// Reads the output of attention of up to GROUP sequences, of a warp's part, and merges its splits, of which there are
-// one or two. Half a warp has the packets of a split of a head.
-template <typename Traits>
-__device__ inline void read_attended(const Params &p, Shared<Traits> &sh, const char *attended, int warp, int rows,
-                                     uint32_t need, int step, uint16_t *to) {
-  constexpr int GROUP = Traits::GROUP, HEADS = Traits::HEADS, SMALL = Traits::SMALL;
-  const int lane = threadIdx.x % 32,
-            head = opaque_if < Traits::SAMPLES ? Traits::NB != 4
-                   : Traits::PROMPT            ? Traits::NB == 5 && !Traits::SINGLE_STEP
-                                               : Traits::BATCHED && Traits::WARPS == 8 > (warp)*SMALL / HEAD,
-            packet = lane % 16, half = lane / 16, splits = p.splits;
-  bool wait;
-  unsigned polls = 0;
-  // Most blocks come here early. They poll the last packet of each split only: polls of all delay what they wait for.
-  static_assert(2 * HEADS * GROUP <= 32, "a lane for each split");
-  const int of = lane / (2 * HEADS), split = lane % 2;
-  const bool asks = of < GROUP && of < rows && split < splits;
-  const char *const last = attended + (size_t)of * p.row_o +
-                           ((size_t)((head + lane / 2 % HEADS) * splits + split) * ATTENDED_STRIDE + ATTENDED - 1) * 16;
-#pragma unroll 1
-  do wait = asks && load_packet(last).w != need;
-  while (keeps_polling(p.header, sh, wait, polls, step));
-  const bool reads = packet < ATTENDED && half < splits;
-  constexpr int AT_ONCE = Traits::AT_ONCE;
-#pragma unroll
-  for (int first = 0; first < GROUP; first += AT_ONCE) {
-    uint4 u[AT_ONCE * HEADS];
-    uint32_t wanted = 0;
-#pragma unroll
-    for (int n = 0; n < AT_ONCE * HEADS; n++) wanted |= (uint32_t)(reads && first + n / HEADS < rows) << n;
-    read_packets(p.header, sh, u, wanted, need, step, [&](int n) {
-      return attended + (unsigned)((first + n / HEADS) * p.row_o +
-                                   (((head + n % HEADS) * splits + half) * ATTENDED_STRIDE + packet) * 16);
-    });
-    __syncwarp();
-#pragma unroll
-    for (int j = 0; j < AT_ONCE; j++) {
-      if (first + j >= rows) break;
-#pragma unroll
-      for (int n = 0; n < HEADS; n++) {
-        const uint4 &of = u[j * HEADS + n];
-        uint32_t w[3] = {of.x, of.y, of.z};
-        if (splits > 1) {
-          const float m = __uint_as_float(__shfl_sync(~0u, w[0], ATTENDED - 1, 16));
-          float f = __uint_as_float(__shfl_sync(~0u, w[1], ATTENDED - 1, 16));
-          f = __fmul_rn(f, exp2_fast(m - fmaxf(m, __shfl_xor_sync(~0u, m, 16))));
-          f = __fdividef(f, f + __shfl_xor_sync(~0u, f, 16));
-#pragma unroll
-          for (int k = 0; k < 3; k++) {
-            float y0 = __fmul_rn(f, low(w[k])), y1 = __fmul_rn(f, high(w[k]));
-            y0 += __shfl_xor_sync(~0u, y0, 16), y1 += __shfl_xor_sync(~0u, y1, 16);
-            w[k] = pack2(y0, y1);
-          }
-        }
-        constexpr int skip = Traits::NB % 2 * HEAD / 2;  // parts of odd warps begin in the middle of a head
-        const int at = n * HEAD + BF16_PER_PACKET * packet - (warp % 2 ? skip : 0);
-#pragma unroll
-        for (int k = 0; k < 3; k++)
-          if (half == 0 && packet < ATTENDED - 1 && BF16_PER_PACKET * packet + 2 * k < HEAD && at + 2 * k >= 0 &&
-              at + 2 * k < SMALL)
-            reinterpret_cast<uint32_t *>(to + (first + j) * Traits::XROW)[at / 2 + k] = w[k];
-      }
-    }
-  }
-}
-
 // What a warp that computes has from one step to the next.
 struct Progress {
   uint32_t need;          // the epoch of what the next step reads
@@ -821,9 +652,9 @@ __device__ __forceinline__ void compute_span(const Params &p, Shared<Traits> &sh
   constexpr int WARPS = Traits::WARPS, NB = Traits::NB, SMALL = Traits::SMALL, LARGE = Traits::LARGE, LB = Traits::LB,
                 XU = Traits::XU, HU = Traits::HU, C = Traits::C;
   constexpr int GROUP = Traits::GROUP, FRAGMENTS = Traits::FRAGMENTS;
-  constexpr bool BATCHED = Traits::BATCHED, VERIFY = ROWS > 1, MANY = BATCHED || VERIFY;
+  constexpr bool BATCHED = Traits::BATCHED, MANY = ROWS > 1, VERIFY = MANY && !BATCHED;
   // Else registers hold what depends on it between spans.
-  constexpr bool SPILLS = (Traits::VERIFY || (Traits::STAMPS && Traits::SAMPLES)) && NB == 2;
+  constexpr bool SPILLS = Traits::BATCHED || ((Traits::VERIFY || (Traits::STAMPS && Traits::SAMPLES)) && NB == 2);
   const int lane = opaque_if<SPILLS>(threadIdx.x) % 32, g = lane / 4, q = lane % 4;
   uint16_t *const xs = work.x[warp] + 8;  // the part of x, high halves, then low
   const uint32_t fragment = shared_address(xs) + q * 16;
@@ -853,7 +684,8 @@ __device__ __forceinline__ void compute_span(const Params &p, Shared<Traits> &sh
       if (s.split < 0) continue;
       // All warps but the last have sixteen keys of the cache at a time; that one has those of this launch.
       const bool launch = opaque_if < Traits::PROMPT && Traits::NB == 4 > (warp) == WARPS - 1;
-      const int many = rows_of<ROWS>(sh);
+      constexpr int QUERIES = VERIFY ? ROWS : 1;  // of an item
+      const int many = rows_of<QUERIES>(sh);
       int n = s.row;
 #pragma unroll 1
       do {
@@ -861,7 +693,7 @@ __device__ __forceinline__ void compute_span(const Params &p, Shared<Traits> &sh
         const Keys of_cache = BATCHED ? keys_of<2 * HEAD, Traits::PROMPT>(p, sh, item) : Keys{0, s.rows};
         const int keys = of_cache.count, head = item.head;
         const bool last = item.split == (BATCHED ? p.splits : SPLITS) - 1;
-        const char *const qkv = p.qkv + (size_t)item.row * p.row_a;
+        const char *const qkv = p.qkv + item.row * 16;
         // With two splits a block has one item at most.
         // Of a prompt the tail has the keys of its rows, which are not needed after the item.
         bf16 *const tail_k = tail_of(p, Traits::PROMPT ? 0 : s.tail + (BATCHED ? (n - s.row) / (int)gridDim.x : 0)),
@@ -904,7 +736,7 @@ __device__ __forceinline__ void compute_span(const Params &p, Shared<Traits> &sh
         if (EARLY && !launch && begin < have) load(begin);
         wait_free();
         progress.freed = LATE;
-        float most = -1e30f, sum = 0, y0[ROWS] = {}, y1[ROWS] = {};  // most and sum of row lane % ROWS
+        float most = -1e30f, sum = 0, y0[QUERIES] = {}, y1[QUERIES] = {};  // most and sum of row lane % 4
         uint4 q0 = {}, q1 = {};
         // The first warp waits for q even if it has no keys: a block that did not would write its next output before
         // this one is read.
@@ -938,8 +770,7 @@ __device__ __forceinline__ void compute_span(const Params &p, Shared<Traits> &sh
                 p.header, sh, (pq != 0) | (pn ? (2u << rows) - 2 : 0), need, i,
                 [&](int n) {
                   return n == 0 ? qkv + (size_t)packet_of(pq) * 16
-                                : (Traits::PROMPT ? p.qkv + (unsigned)((n - 1) * p.row_a) : qkv) +
-                                      (size_t)packet_of(pn) * 16;
+                                : (Traits::PROMPT ? p.qkv + (n - 1) * 16 : qkv) + (size_t)packet_of(pn) * 16;
                 },
                 [&](int n, const uint4 &u, bool arrived) {
                   if (n == 0) put(arrived ? pq : 0, u, xs);
@@ -994,7 +825,7 @@ __device__ __forceinline__ void compute_span(const Params &p, Shared<Traits> &sh
             most = top;
             auto weights_of = [&](int r, int k) { return *reinterpret_cast<const float4 *>(&work.weight[warp][r][k]); };
 #pragma unroll
-            for (int r = 0; r < ROWS; r++) {
+            for (int r = 0; r < QUERIES; r++) {
               const float by = VERIFY ? __shfl_sync(~0u, fade, r) : fade;
               y0[r] *= by, y1[r] *= by;
 #pragma unroll
@@ -1023,9 +854,9 @@ __device__ __forceinline__ void compute_span(const Params &p, Shared<Traits> &sh
           have = launch ? 0 : min(keys - done, Traits::CHUNK);
         } while (true);
 #pragma unroll
-        for (int r = 0; r < ROWS; r++)
+        for (int r = 0; r < QUERIES; r++)
           *reinterpret_cast<float2 *>(out_of(sh, work, buffer, warp, r) + 2 * lane) = make_float2(y0[r], y1[r]);
-        if (lane < ROWS)
+        if (lane < QUERIES)
           *reinterpret_cast<float2 *>(out_of(sh, work, buffer, warp, lane) + HEAD) = make_float2(most, sum);
         if (!BATCHED && lane == 0 && keys > 0) mbarrier_arrive(&sh.empty[tile_k]), mbarrier_arrive(&sh.empty[tile_v]);
         barrier_arrive<Traits>(FULL + buffer);
@@ -1067,13 +898,12 @@ __device__ __forceinline__ void compute_span(const Params &p, Shared<Traits> &sh
         bytes.load(0, row, first);
         if (s.rows > 8) bytes.load(1, row8, first);
         else bytes.clear(1);
-      } else if constexpr (Traits::Q8) {
-        load_weights<Traits>(a, row, first), load_weights<Traits>(b, row8, first);
       } else {
+        if (Traits::Q8) load_weights<Traits>(a, row, first), load_weights<Traits>(b, row8, first);
 #pragma unroll
         for (int k = 0; k < KEEP; k++) {
-          a[k] = load_shared(row + k * 64), b[k] = load_shared(row8 + k * 64);
-          if (!BATCHED) arrange(a[k], b[k], p.zero);
+          if (!Traits::Q8) a[k] = load_shared(row + k * 64), b[k] = load_shared(row8 + k * 64);
+          arrange(a[k], b[k], p.zero);
         }
       }
       if (KEEP == LB || BYTES) {
@@ -1091,31 +921,19 @@ __device__ __forceinline__ void compute_span(const Params &p, Shared<Traits> &sh
       for (int group = start; group < B; group += GROUP) {
         if (!SOON || group > start) wait_free();
         delay();
-        constexpr int HP = VERIFY ? Traits::HP : HU;
-        uint32_t ph[HP];
+        constexpr int HP = MANY ? Traits::HP : HU;
+        uint32_t ph[HP], wanted = 0;
+        const int r = MANY ? lane % 4 : 0;  // the lane's row
+        const bool has = r < (BATCHED ? B - group : rows_of<ROWS>(sh));
 #pragma unroll
-        for (int n = 0; n < HP; n++)
-          ph[n] = VERIFY ? work.slice_h[n / 4][warp][n % 4 * 8 + lane / 4] : work.slice_h[n][warp][lane];
-        const int r = VERIFY ? lane % 4 : 0;  // the lane's row
-        constexpr int AT_ONCE = Traits::AT_ONCE;
-#pragma unroll
-        for (int j = 0; j < GROUP; j += AT_ONCE) {
-          const char *const from = BATCHED ? packets_of(p.hidden, group + j, p.row_h) : p.hidden + r * 16;
-          const int rows = BATCHED ? B - group - j : rows_of<ROWS>(sh) - r;
-          uint32_t wanted = 0;
-          if (BATCHED && rows <= 0) break;
-#pragma unroll
-          for (int n = 0; n < AT_ONCE * HP; n++) wanted |= (uint32_t)(ph[n % HP] && n / HP < rows) << n;
-          take_packets<AT_ONCE * HP>(
-              p.header, sh, wanted, need, i,
-              [&](int n) {
-                return from + (BATCHED ? (unsigned)(n / HP * p.row_h) : 0) +
-                       (size_t)packet_of(ph[n % HP]) * 16;
-              },
-              [&](int n, const uint4 &u, bool arrived) {
-                put(arrived ? ph[n % HP] : 0, u, xs + (j + n / HP + r) * Traits::ROW);
-              });
+        for (int n = 0; n < HP; n++) {
+          ph[n] = MANY ? work.slice_h[n / 4][warp][n % 4 * 8 + lane / 4] : work.slice_h[n][warp][lane];
+          wanted |= (uint32_t)(ph[n] && has) << n;
         }
+        const char *const packets = p.hidden + (group + r) * 16;
+        take_packets<HP>(
+            p.header, sh, wanted, need, i, [&](int n) { return packets + (size_t)packet_of(ph[n]) * 16; },
+            [&](int n, const uint4 &u, bool arrived) { put(arrived ? ph[n] : 0, u, xs + r * Traits::ROW); });
         if (group == start) note_arrived<Traits>(sh, warp, buffer);
         __syncwarp();
         if constexpr (BYTES) {
@@ -1137,11 +955,10 @@ __device__ __forceinline__ void compute_span(const Params &p, Shared<Traits> &sh
 #pragma unroll
         for (int k = 0; k < KEEP; k++) {
           const uint4 x = load_shared(from + k * 64);
-          if (BATCHED) mma(d[k % 4], a[k], b[k], x);
-          else mma_arranged(d[k % 4], a[k], b[k], x);
+          mma_arranged(d[k % 4], a[k], b[k], x);
         }
         if (KEEP < LB) {
-          constexpr int UNROLL = BATCHED ? 2 : LB - KEEP;  // more take registers that hold weights
+          constexpr int UNROLL = BATCHED && Traits::WIDE ? 2 : LB - KEEP;  // more take registers that hold weights
 #pragma unroll 1
           for (int n = KEEP; n < LB; n += UNROLL) {
 #pragma unroll
@@ -1170,16 +987,25 @@ __device__ __forceinline__ void compute_span(const Params &p, Shared<Traits> &sh
     // of odd g rows of the second one, which lies in other banks.
     const int mine = g % 2 * (Traits::TILE_ROWS / 2) + (Traits::STEP == 2 ? g / 2 % 2 * 2 + g / 4 : g / 2);
     const bool norm = s.gain != nullptr;
-    constexpr int XP = VERIFY ? Traits::XP : XU;
+    constexpr int XP = MANY ? Traits::XP : XU;
     uint32_t px[XP];
     float gain[XP][F32_PER_PACKET];
+    constexpr bool APART = Traits::GAINS > 1;
+#pragma unroll 1
+    for (int c = lane; norm && APART && c < SMALL; c += 32) work.gain[warp][c] = __ldg(s.gain + warp * SMALL + c);
+    auto load_px = [&] {
+#pragma unroll
+      for (int n = 0; n < XP; n++)
+        px[n] = MANY ? work.slice_x[n / 4][warp][n % 4 * 8 + lane / 4] : work.slice_x[n][warp][lane];
+    };
+    if (!APART) load_px();
 #pragma unroll
     for (int n = 0; n < XP; n++) {
-      px[n] = VERIFY ? work.slice_x[n / 4][warp][n % 4 * 8 + lane / 4] : work.slice_x[n][warp][lane];
 #pragma unroll
       for (int k = 0; k < F32_PER_PACKET; k++)
-        gain[n][k] = norm && holds(px[n], k) ? __ldg(s.gain + warp * SMALL + at_of(px[n]) + k) : 0.0f;
+        gain[n][k] = !APART && norm && holds(px[n], k) ? __ldg(s.gain + warp * SMALL + at_of(px[n]) + k) : 0.0f;
     }
+    auto gain_of = [&](int n, int k) { return APART ? work.gain[warp][at_of(px[n]) + k] : gain[n][k]; };
     uint4 x[NB] = {};
     constexpr bool BYTES = Traits::BYTES;
     uint2 x_bytes[NB] = {};
@@ -1233,315 +1059,282 @@ __device__ __forceinline__ void compute_span(const Params &p, Shared<Traits> &sh
         if (lane == 0) mbarrier_arrive(&sh.empty[tile % TILES]);
         next();
       }
-      if constexpr (BATCHED) {
-        constexpr int SUMS = NB > 2 ? 2 : NB;
-#pragma unroll 1
-        for (int group = start_of<Traits>(s); group < B; group += GROUP) {
-          const int rows = B - group;  // may be more than GROUP
-          constexpr bool APART = Traits::PROMPT && Traits::PROMPT_ROWS > GROUP;
-          const int slot = APART ? group & GROUP : group;  // of x: there is room for eight
-          uint16_t *const to = xs + slot * Traits::XROW;
-          float v[GROUP][XU][F32_PER_PACKET];
-          barrier_sync<Traits>(FREE + buffer);
-          if (first) {
-            delay();
-            if (s.in == GS_PERSISTENT_ATTENDED)
-              read_attended<Traits>(p, sh, packets_of(p.attended, group, p.row_o), warp, rows, need, i, to);
-            else read_residual<Traits>(p, sh, s, group, warp, t, rows, px, gain, need, i, to, v);
-            __syncwarp();
-            if (group == start_of<Traits>(s)) note_arrived<Traits>(sh, warp, buffer);
-          }
-          // Columns 2j and 2j + 1 have the high and the low halves of sequence j.
-          auto column = [&] { return APART ? opaque(lane) / 4 : g; };  // else registers are spilled
-          const uint32_t from =
-              fragment + (slot + column() / 2) * (Traits::XROW * 2) + (norm && column() % 2 ? Traits::LOW * 2 : 0);
-          float d[FRAGMENTS][SUMS][4] = {};
-#pragma unroll
-          for (int k = 0; k < NB; k++) {
-            const uint4 x = load_shared(from + k * 64);
-#pragma unroll
-            for (int m = 0; m < FRAGMENTS; m++) mma(d[m][k % SUMS], a[m][k], b[m][k], x);
-          }
-          if (first && norm) note_stats<Traits>(sh.stats[s.out == GS_PERSISTENT_HIDDEN] + group, warp, rows, px, v);
-#pragma unroll
-          for (int e = 0; e < 2 * FRAGMENTS; e++) {
-            float y = d[e / 2][0][e % 2 * 2], z = d[e / 2][0][e % 2 * 2 + 1];
-#pragma unroll
-            for (int k = 1; k < SUMS; k++) y += d[e / 2][k][e % 2 * 2], z += d[e / 2][k][e % 2 * 2 + 1];
-            sh.part[buffer][warp][q][16 * (e / 2) + e % 2 * (Traits::TILE_ROWS == 16 ? 4 : 8) + mine] =
-                norm ? y + z : y;
-          }
-          barrier_arrive<Traits>(FULL + buffer);
-          buffer ^= 1;
-          if (Traits::PROMPT && Traits::PROMPT_ROWS == GROUP && !Traits::SINGLE_STEP)
-            break;  // there is one; where this is left out, or is not, registers are spilled
-        }
-        first = false;
-        continue;
-      }
-      if constexpr (!BATCHED && !BYTES) {
+      if constexpr (!BYTES) {
 #pragma unroll
         for (int m = 0; m < FRAGMENTS; m++)
 #pragma unroll
           for (int k = 0; k < NB; k++) arrange(a[m][k], b[m][k], p.zero);
       }
-      wait_free();
-      float v[XP][F32_PER_PACKET] = {}, about = 0;
-      uint32_t sums_at = 0, about_at = 0;
-      const int r = VERIFY ? lane % 4 : 0;  // the lane's row
-      if (first) {
-        delay();
-        const int many = rows_of<ROWS>(sh);
-        if (s.in == GS_PERSISTENT_ATTENDED) {
-          constexpr int HEADS = Traits::HEADS;
-          constexpr bool OPAQUE = (Traits::SAMPLES || VERIFY) && Traits::NB != 4;
-          const int head = opaque_if<OPAQUE>(warp) * SMALL / HEAD;
-          bool wait;
-          unsigned polls = 0;
-          const int split = opaque(lane);  // else registers would spill
-          const char *const last =
-              p.attended +
-              (work.slice_o[0][head + split / SPLITS % HEADS] + split % SPLITS * ATTENDED_STRIDE + ATTENDED - 1) * 16;
-          // Most blocks have no part in attention and come here early. They poll the last packet of each split only:
-          // polls of all delay what they wait for.
 #pragma unroll 1
-          do wait = load_packet(last).w != need;
-          while (keeps_polling(p.header, sh, wait, polls, i));
-          constexpr int skip = NB % 2 * HEAD / 2;  // parts of odd warps begin in the middle of a head
-          if constexpr (VERIFY) {
-            // Lanes 8 r to 8 r + 7 have the packets of all splits of a head of row r.
-            const int row = lane / 8, k8 = lane % 8;
-            uint16_t *const to = xs + row * Traits::XROW;
-            constexpr int U = (ATTENDED + 7) / 8;
-#pragma unroll 1
-            for (int n = 0; n < HEADS; n++) {
-              uint4 u[U * SPLITS];
-              const char *const from =
-                  p.attended + (work.slice_o[row][head + n] + k8) * 16;
-              static_assert(U == 2 && SPLITS == 4, "the mask below");
-              read_packets(p.header, sh, u, row >= many ? 0 : 8 + k8 < ATTENDED ? 0xff : 0x0f, need, i,
-                                   [&](int m) { return from + (m % 4 * ATTENDED_STRIDE + m / 4 * 8) * 16; });
-              float f[SPLITS], largest[SPLITS];
+      for (int group = start_of<Traits>(s); group < B; group += GROUP) {
+        wait_free();
+        float v[XP][F32_PER_PACKET] = {}, about = 0;
+        uint32_t sums_at = 0, about_at = 0;
+        const int r = MANY ? lane % 4 : 0;  // the lane's row
+        auto load_x = [&] {
+          // Column 0 has the high halves of x, column 1 the low ones; of several rows, columns 2j and 2j + 1.
+          const uint32_t row = MANY ? (group + g / 2) * (Traits::XROW * 2) : 0,
+                         from = fragment + row + (norm && g % 2 ? Traits::LOW * 2 : 0);
 #pragma unroll
-              for (int k = 0; k < SPLITS; k++) {
-                const uint4 &of = u[(ATTENDED - 1) / 8 * SPLITS + k];
-                largest[k] = __uint_as_float(__shfl_sync(~0u, of.x, (ATTENDED - 1) % 8, 8));
-                f[k] = __uint_as_float(__shfl_sync(~0u, of.y, (ATTENDED - 1) % 8, 8));
+          for (int k = 0; k < NB; k++)
+            if (BYTES) x_bytes[k] = load_shared64(shared_address(xs) + row + g % 2 * SMALL + k * 32 + q * 8);
+            else x[k] = load_shared(from + k * 64);
+        };
+        if (first) {
+          delay();
+          if (APART) load_px();
+          const int many = BATCHED ? B - group : rows_of<ROWS>(sh);
+          if (s.in == GS_PERSISTENT_ATTENDED) {
+            constexpr int HEADS = Traits::HEADS;
+            constexpr bool OPAQUE = (Traits::SAMPLES || MANY) && Traits::NB != 4;
+            const int head = opaque_if<OPAQUE>(warp) * SMALL / HEAD;
+            constexpr int skip = NB % 2 * HEAD / 2;  // parts of odd warps begin in the middle of a head
+            if constexpr (MANY) {
+              // Lanes 8 r to 8 r + 7 have the packets of all splits of a head of row r.
+              const int row = lane / 8, k8 = lane % 8, splits = BATCHED ? p.splits : SPLITS;
+              uint16_t *const to = xs + (group + row) * Traits::XROW;
+              constexpr int U = (ATTENDED + 7) / 8;
+#pragma unroll 1
+              for (int n = 0; n < HEADS; n++) {
+                uint4 u[U * SPLITS];
+                const char *const from =
+                    p.attended + (work.slice_o[group + row][head + n] + k8) * 16;
+                static_assert(U == 2 && SPLITS == 4, "the mask below");
+                const uint32_t wanted = row < many ? (8 + k8 < ATTENDED ? 0x11 : 1) * ((1 << splits) - 1) : 0;
+                read_packets(p.header, sh, u, wanted, need, i,
+                             [&](int m) { return from + (m % 4 * ATTENDED_STRIDE + m / 4 * 8) * 16; });
+                float f[SPLITS], largest[SPLITS];
+#pragma unroll
+                for (int k = 0; k < SPLITS; k++) {
+                  const uint4 &of = u[(ATTENDED - 1) / 8 * SPLITS + k];
+                  largest[k] = k < splits ? __uint_as_float(__shfl_sync(~0u, of.x, (ATTENDED - 1) % 8, 8)) : -INFINITY;
+                  f[k] = __uint_as_float(__shfl_sync(~0u, of.y, (ATTENDED - 1) % 8, 8));
+                }
+                const float most = fmaxf(fmaxf(largest[0], largest[2]), fmaxf(largest[1], largest[3]));
+#pragma unroll
+                for (int k = 0; k < SPLITS; k++) f[k] = __fmul_rn(f[k], exp2_fast(largest[k] - most));
+                const float over = reciprocal((f[0] + f[2]) + (f[1] + f[3]));
+#pragma unroll
+                for (int k = 0; k < SPLITS; k++) f[k] *= over;
+#pragma unroll
+                for (int m = 0; m < U; m++) {
+                  const uint4 *const w = u + m * SPLITS;
+                  const int packet = 8 * m + k8, at = n * HEAD + BF16_PER_PACKET * packet - (warp % 2 ? skip : 0);
+                  // The compiler would contract it as it likes.
+                  auto put_pair = [&](int k, uint32_t w0, uint32_t w1, uint32_t w2, uint32_t w3) {
+                    const float y0 = fmaf(f[0], low(w0), __fmul_rn(f[2], low(w2))) +
+                                     fmaf(f[1], low(w1), __fmul_rn(f[3], low(w3))),
+                                y1 = fmaf(f[0], high(w0), __fmul_rn(f[2], high(w2))) +
+                                     fmaf(f[1], high(w1), __fmul_rn(f[3], high(w3)));
+                    if (packet < ATTENDED - 1 && BF16_PER_PACKET * packet + 2 * k < HEAD && at + 2 * k >= 0 &&
+                        at + 2 * k < SMALL)
+                      reinterpret_cast<uint32_t *>(to)[at / 2 + k] = pack2(y0, y1);
+                  };
+                  put_pair(0, w[0].x, w[1].x, w[2].x, w[3].x);
+                  put_pair(1, w[0].y, w[1].y, w[2].y, w[3].y);
+                  put_pair(2, w[0].z, w[1].z, w[2].z, w[3].z);
+                }
               }
-              const float most = fmaxf(fmaxf(largest[0], largest[2]), fmaxf(largest[1], largest[3]));
-#pragma unroll
-              for (int k = 0; k < SPLITS; k++) f[k] = __fmul_rn(f[k], exp2_fast(largest[k] - most));
-              const float over = reciprocal((f[0] + f[2]) + (f[1] + f[3]));
-#pragma unroll
-              for (int k = 0; k < SPLITS; k++) f[k] *= over;
-#pragma unroll
-              for (int m = 0; m < U; m++) {
-                const uint4 *const w = u + m * SPLITS;
-                const int packet = 8 * m + k8, at = n * HEAD + BF16_PER_PACKET * packet - (warp % 2 ? skip : 0);
-                // The compiler would contract it as it likes.
-                auto put_pair = [&](int k, uint32_t w0, uint32_t w1, uint32_t w2, uint32_t w3) {
-                  const float y0 = fmaf(f[0], low(w0), __fmul_rn(f[2], low(w2))) +
-                                   fmaf(f[1], low(w1), __fmul_rn(f[3], low(w3))),
-                              y1 = fmaf(f[0], high(w0), __fmul_rn(f[2], high(w2))) +
-                                   fmaf(f[1], high(w1), __fmul_rn(f[3], high(w3)));
-                  if (packet < ATTENDED - 1 && BF16_PER_PACKET * packet + 2 * k < HEAD && at + 2 * k >= 0 &&
-                      at + 2 * k < SMALL)
-                    reinterpret_cast<uint32_t *>(to)[at / 2 + k] = pack2(y0, y1);
-                };
-                put_pair(0, w[0].x, w[1].x, w[2].x, w[3].x);
-                put_pair(1, w[0].y, w[1].y, w[2].y, w[3].y);
-                put_pair(2, w[0].z, w[1].z, w[2].z, w[3].z);
-              }
-            }
-          } else {
-            // Half a warp has the packets of a split of a head, and of the split two further.
-            int packet = lane % 16, half = lane / 16;
-            if (Traits::SAMPLES) asm volatile("" : "+r"(packet), "+r"(half));
-            uint4 u[HEADS][2] = {};
+            } else {
+              // Half a warp has the packets of a split of a head, and of the split two further.
+              bool wait;
+              unsigned polls = 0;
+              const int split = opaque(lane);  // else registers would spill
+              const char *const last =
+                  p.attended +
+                  (work.slice_o[0][head + split / SPLITS % HEADS] + split % SPLITS * ATTENDED_STRIDE + ATTENDED - 1) *
+                      16;
+              // Most blocks have no part in attention and come here early. They poll the last packet of each split
+              // only: polls of all delay what they wait for.
 #pragma unroll 1
-            do {
-              wait = false;
-              auto lacks = [&](int n, int k) { return packet < ATTENDED && u[n][k].w != need; };
+              do wait = load_packet(last).w != need;
+              while (keeps_polling(p.header, sh, wait, polls, i));
+              int packet = lane % 16, half = lane / 16;
+              if (Traits::SAMPLES) asm volatile("" : "+r"(packet), "+r"(half));
+              uint4 u[HEADS][2] = {};
+#pragma unroll 1
+              do {
+                wait = false;
+                auto lacks = [&](int n, int k) { return packet < ATTENDED && u[n][k].w != need; };
+#pragma unroll
+                for (int n = 0; n < HEADS; n++) {
+                  const char *from = p.attended + (work.slice_o[0][head + n] + half * ATTENDED_STRIDE + packet) * 16;
+                  load_packet_to(u[n][0], lacks(n, 0), from),
+                      load_packet_to(u[n][1], lacks(n, 1), from + 2 * ATTENDED_STRIDE * 16);
+                }
+#pragma unroll
+                for (int n = 0; n < HEADS; n++) wait |= lacks(n, 0) || lacks(n, 1);
+              } while (keeps_polling(p.header, sh, wait, polls, i));
 #pragma unroll
               for (int n = 0; n < HEADS; n++) {
-                const char *from = p.attended + (work.slice_o[0][head + n] + half * ATTENDED_STRIDE + packet) * 16;
-                load_packet_to(u[n][0], lacks(n, 0), from),
-                    load_packet_to(u[n][1], lacks(n, 1), from + 2 * ATTENDED_STRIDE * 16);
-              }
+                const uint4 &p0 = u[n][0], &p1 = u[n][1];
+                const float m0 = __uint_as_float(__shfl_sync(~0u, p0.x, ATTENDED - 1, 16)),
+                            m1 = __uint_as_float(__shfl_sync(~0u, p1.x, ATTENDED - 1, 16));
+                float f0 = __uint_as_float(__shfl_sync(~0u, p0.y, ATTENDED - 1, 16)),
+                      f1 = __uint_as_float(__shfl_sync(~0u, p1.y, ATTENDED - 1, 16));
+                float most = fmaxf(m0, m1);
+                most = fmaxf(most, __shfl_xor_sync(~0u, most, 16));
+                f0 = __fmul_rn(f0, exp2_fast(m0 - most)), f1 = __fmul_rn(f1, exp2_fast(m1 - most));
+                float sum = f0 + f1;
+                sum += __shfl_xor_sync(~0u, sum, 16);
+                const float over = reciprocal(sum);
+                f0 *= over, f1 *= over;
+                const uint32_t w0[3] = {p0.x, p0.y, p0.z}, w1[3] = {p1.x, p1.y, p1.z};
+                const int at = n * HEAD + BF16_PER_PACKET * packet - (warp % 2 ? skip : 0);
 #pragma unroll
-              for (int n = 0; n < HEADS; n++) wait |= lacks(n, 0) || lacks(n, 1);
-            } while (keeps_polling(p.header, sh, wait, polls, i));
-#pragma unroll
-            for (int n = 0; n < HEADS; n++) {
-              const uint4 &p0 = u[n][0], &p1 = u[n][1];
-              const float m0 = __uint_as_float(__shfl_sync(~0u, p0.x, ATTENDED - 1, 16)),
-                          m1 = __uint_as_float(__shfl_sync(~0u, p1.x, ATTENDED - 1, 16));
-              float f0 = __uint_as_float(__shfl_sync(~0u, p0.y, ATTENDED - 1, 16)),
-                    f1 = __uint_as_float(__shfl_sync(~0u, p1.y, ATTENDED - 1, 16));
-              float most = fmaxf(m0, m1);
-              most = fmaxf(most, __shfl_xor_sync(~0u, most, 16));
-              f0 = __fmul_rn(f0, exp2_fast(m0 - most)), f1 = __fmul_rn(f1, exp2_fast(m1 - most));
-              float sum = f0 + f1;
-              sum += __shfl_xor_sync(~0u, sum, 16);
-              const float over = reciprocal(sum);
-              f0 *= over, f1 *= over;
-              const uint32_t w0[3] = {p0.x, p0.y, p0.z}, w1[3] = {p1.x, p1.y, p1.z};
-              const int at = n * HEAD + BF16_PER_PACKET * packet - (warp % 2 ? skip : 0);
-#pragma unroll
-              for (int k = 0; k < 3; k++) {
-                // The compiler would contract it as it likes.
-                float y0 = fmaf(f0, low(w0[k]), __fmul_rn(f1, low(w1[k]))),
-                      y1 = fmaf(f0, high(w0[k]), __fmul_rn(f1, high(w1[k])));
-                y0 += __shfl_xor_sync(~0u, y0, 16), y1 += __shfl_xor_sync(~0u, y1, 16);
-                if (half == 0 && packet < ATTENDED - 1 && BF16_PER_PACKET * packet + 2 * k < HEAD && at + 2 * k >= 0 &&
-                    at + 2 * k < SMALL)
-                  reinterpret_cast<uint32_t *>(xs)[at / 2 + k] = pack2(y0, y1);
+                for (int k = 0; k < 3; k++) {
+                  // The compiler would contract it as it likes.
+                  float y0 = fmaf(f0, low(w0[k]), __fmul_rn(f1, low(w1[k]))),
+                        y1 = fmaf(f0, high(w0[k]), __fmul_rn(f1, high(w1[k])));
+                  y0 += __shfl_xor_sync(~0u, y0, 16), y1 += __shfl_xor_sync(~0u, y1, 16);
+                  if (half == 0 && packet < ATTENDED - 1 && BF16_PER_PACKET * packet + 2 * k < HEAD &&
+                      at + 2 * k >= 0 && at + 2 * k < SMALL)
+                    reinterpret_cast<uint32_t *>(xs)[at / 2 + k] = pack2(y0, y1);
+                }
               }
             }
-          }
-          if constexpr (BYTES) {
-            __syncwarp();
-            x_scale = quantise_part<SMALL, VERIFY ? Traits::XROW : 0>(shared_address(xs));
-          }
-        } else {
-          uint16_t *const to = xs + r * Traits::XROW;
-          // Addresses are computed before x arrives.
-          sums_at = shared_address(&sh.lanes[r * WARPS + warp][VERIFY ? lane / 4 : lane]);
-          about_at = shared_address(&sh.about[r]);
-          keep_address(sums_at), keep_address(about_at);
-          if (s.in == GS_PERSISTENT_EMBEDDING) {
-            const int row = min(r, many - 1), token = ((volatile int *)sh.token)[first_row_of<Traits, ROWS>(sh) + row],
-                      pos = *(volatile int *)&sh.pos0[0] + place() + row;
-#pragma unroll
-            for (int n = 0; n < XP; n++) {
-              const int c = opaque_if < Traits::Q8 && NB == 5 > (warp)*SMALL + at_of(px[n]);
-              const Embedding<Traits> e(p, token, c);
-              const bf16 *w = p.wpe + (size_t)pos * C + c;
-#pragma unroll
-              for (int k = 0; k < F32_PER_PACKET; k++) v[n][k] = holds(px[n], k) ? e[k] + to_float(__ldg(w + k)) : 0.0f;
+            if constexpr (BYTES) {
+              __syncwarp();
+              x_scale = quantise_part<SMALL, VERIFY ? Traits::XROW : 0>(shared_address(xs));
             }
-            about = Embedding<Traits>(p, token, 0)[0] + to_float(__ldg(p.wpe + (size_t)pos * C));
           } else {
-            // Rows but the last one have drafted since they were in these layers.
-            const uint32_t apart = VERIFY && i == p.exit ? p.exit + 1 : 0;
-            const uint32_t epoch = VERIFY ? need - (many - 1 - r) * apart : need;
-            // Lanes without a packet, of which the last one is always, read the first packet of x.
-            static_assert(SMALL / F32_PER_PACKET + 2 < (VERIFY ? 8 : 32) * XP,
-                          "the last lane's last packet is not of the part");
-            const char *const from = p.residual + (first_row_of<Traits, ROWS>(sh) + r) * 16;
-            auto packet = [&](int n) {
-              return from + (size_t)packet_of(opaque_if<(Traits::SAMPLES || Traits::Q8) && VERIFY>(px[n])) * 16;
-            };
-            auto take = [&](int n, const uint4 &u, bool arrived) {
-              if (!arrived) return;
-              v[n][0] = __uint_as_float(u.x), v[n][1] = __uint_as_float(u.y), v[n][2] = __uint_as_float(u.z);
-            };
-            if constexpr (XP == 1) {  // a load by predicate that is alone would become a branch
-              uint4 u;
-              unsigned polls = 0;
-#pragma unroll 1
-              do u = load_packet(packet(0));
-              while (keeps_polling(p.header, sh, u.w != epoch, polls, i));
-              take(0, u, true);
-            } else {
-              take_packets<XP>(p.header, sh, r < many ? (1u << XP) - 1 : 0, epoch, i, packet, take);
-            }
-            about = __shfl_sync(~0u, v[XP - 1][0], VERIFY ? 28 + r : 31);
-          }
-          if constexpr (BYTES) {
-            uint32_t most = 0;
+            uint16_t *const to = xs + (group + r) * Traits::XROW;
+            // Addresses are computed before x arrives.
+            sums_at = shared_address(&sh.lanes[(group + r) * WARPS + warp][MANY ? lane / 4 : lane]);
+            about_at = shared_address(&sh.about[group + r]);
+            keep_address(sums_at), keep_address(about_at);
+            if (s.in == GS_PERSISTENT_EMBEDDING) {
+              const int row = group + min(r, many - 1),
+                        token = ((volatile int *)sh.token)[first_row_of<Traits, ROWS>(sh) + row],
+                        pos = ((volatile int *)sh.pos0)[BATCHED ? row : 0] + place() + (BATCHED ? 0 : row);
 #pragma unroll
-            for (int n = 0; n < XP; n++)
+              for (int n = 0; n < XP; n++) {
+                const int c = opaque_if < Traits::Q8 && NB == 5 > (warp)*SMALL + at_of(px[n]);
+                const Embedding<Traits> e(p, token, c);
+                const bf16 *w = p.wpe + (size_t)pos * C + c;
 #pragma unroll
-              for (int k = 0; k < F32_PER_PACKET; k++) {
-                v[n][k] = holds(px[n], k) ? v[n][k] : 0.0f;
-                most = max(most, __float_as_uint(__fmul_rn(v[n][k], gain[n][k])) & 0x7fffffff);
+                for (int k = 0; k < F32_PER_PACKET; k++)
+                  v[n][k] = holds(px[n], k) ? e[k] + to_float(__ldg(w + k)) : 0.0f;
               }
-            const Quantiser quantiser(most, VERIFY);
-            x_scale = quantiser.scale;
+              about = Embedding<Traits>(p, token, 0)[0] + to_float(__ldg(p.wpe + (size_t)pos * C));
+            } else {
+              // Rows but the last one have drafted since they were in these layers.
+              const uint32_t apart = VERIFY && i == p.exit ? p.exit + 1 : 0;
+              const uint32_t epoch = VERIFY ? need - (many - 1 - r) * apart : need;
+              // Lanes without a packet, of which the last one is always, read the first packet of x.
+              static_assert(SMALL / F32_PER_PACKET + 2 < (MANY ? 8 : 32) * XP,
+                            "the last lane's last packet is not of the part");
+              const char *const from = p.residual + (first_row_of<Traits, ROWS>(sh) + group + r) * 16;
+              auto packet = [&](int n) {
+                return from + (size_t)packet_of(opaque_if<(Traits::SAMPLES || Traits::Q8) && VERIFY>(px[n])) * 16;
+              };
+              auto take = [&](int n, const uint4 &u, bool arrived) {
+                if (!arrived) return;
+                v[n][0] = __uint_as_float(u.x), v[n][1] = __uint_as_float(u.y), v[n][2] = __uint_as_float(u.z);
+              };
+              if constexpr (XP == 1) {  // a load by predicate that is alone would become a branch
+                uint4 u;
+                unsigned polls = 0;
+#pragma unroll 1
+                do u = load_packet(packet(0));
+                while (keeps_polling(p.header, sh, u.w != epoch, polls, i));
+                take(0, u, true);
+              } else {
+                take_packets<XP>(p.header, sh, r < many ? (1u << XP) - 1 : 0, epoch, i, packet, take);
+              }
+              about = __shfl_sync(~0u, v[XP - 1][0], MANY ? 28 + r : 31);
+            }
+            if constexpr (BYTES) {
+              uint32_t most = 0;
 #pragma unroll
-            for (int n = 0; n < XP; n++)
+              for (int n = 0; n < XP; n++)
+#pragma unroll
+                for (int k = 0; k < F32_PER_PACKET; k++) {
+                  v[n][k] = holds(px[n], k) ? v[n][k] : 0.0f;
+                  most = max(most, __float_as_uint(__fmul_rn(v[n][k], gain_of(n, k))) & 0x7fffffff);
+                }
+              const Quantiser quantiser(most, VERIFY);
+              x_scale = quantiser.scale;
+#pragma unroll
+              for (int n = 0; n < XP; n++)
+#pragma unroll
+                for (int k = 0; k < F32_PER_PACKET; k++)
+                  if (holds(px[n], k))
+                    quantiser.store(shared_address(to) + at_of(px[n]) + k, SMALL, __fmul_rn(v[n][k], gain_of(n, k)));
+            }
+#pragma unroll
+            for (int n = 0; n < XP && !BYTES; n++)
 #pragma unroll
               for (int k = 0; k < F32_PER_PACKET; k++)
-                if (holds(px[n], k))
-                  quantiser.store(shared_address(to) + at_of(px[n]) + k, SMALL, __fmul_rn(v[n][k], gain[n][k]));
+                if (holds(px[n], k)) {
+                  const float y = __fmul_rn(v[n][k], gain_of(n, k));
+                  const uint32_t upper = pack2(y, 0);
+                  to[at_of(px[n]) + k] = (uint16_t)upper;
+                  to[Traits::LOW + at_of(px[n]) + k] = (uint16_t)pack2(y - low(upper), 0);
+                } else {
+                  v[n][k] = 0.0f;
+                }
           }
+          __syncwarp();
+          load_x();
+          if (group == start_of<Traits>(s)) note_arrived<Traits>(sh, warp, buffer);  // x is on its way
+          if (norm) {
+            // Of several rows a lane stores for those of a step of one row that have its packets there.
+            constexpr int LANES = !VERIFY ? 1 : XP < 4 ? XP : 4;
 #pragma unroll
-          for (int n = 0; n < XP && !BYTES; n++)
+            for (int e = 0; e < LANES; e++) {
+              float sum = 0, squares = 0;
 #pragma unroll
-            for (int k = 0; k < F32_PER_PACKET; k++)
-              if (holds(px[n], k)) {
-                const float y = __fmul_rn(v[n][k], gain[n][k]);
-                const uint32_t upper = pack2(y, 0);
-                to[at_of(px[n]) + k] = (uint16_t)upper;
-                to[Traits::LOW + at_of(px[n]) + k] = (uint16_t)pack2(y - low(upper), 0);
-              } else {
-                v[n][k] = 0.0f;
-              }
-        }
-        __syncwarp();
-        // Column 0 has the high halves of x, column 1 the low ones; of several rows, columns 2j and 2j + 1.
-        const uint32_t row = VERIFY ? g / 2 * (Traits::XROW * 2) : 0,
-                       from = fragment + row + (norm && g % 2 ? Traits::LOW * 2 : 0);
+              for (int n = e; n < XP; n += VERIFY ? 4 : 1)
 #pragma unroll
-        for (int k = 0; k < NB; k++)
-          if (BYTES) x_bytes[k] = load_shared64(shared_address(xs) + row + g % 2 * SMALL + k * 32 + q * 8);
-          else x[k] = load_shared(from + k * 64);
-        note_arrived<Traits>(sh, warp, buffer);  // while x is on its way to registers
-        if (norm) {
-          // Of several rows a lane stores for those of a step of one row that have its packets there.
-          constexpr int LANES = !VERIFY ? 1 : XP < 4 ? XP : 4;
-#pragma unroll
-          for (int e = 0; e < LANES; e++) {
-            float sum = 0, squares = 0;
-#pragma unroll
-            for (int n = e; n < XP; n += VERIFY ? 4 : 1)
-#pragma unroll
-              for (int k = 0; k < F32_PER_PACKET; k++) {
-                const float z = holds(px[n], k) ? v[n][k] - about : 0.0f;
-                sum += z, squares = fmaf(z, z, squares);
-              }
-            store_shared2(sums_at + e * 8 * (int)sizeof(float2), make_float2(sum, squares));
+                for (int k = 0; k < F32_PER_PACKET; k++) {
+                  const float z = holds(px[n], k) ? v[n][k] - about : 0.0f;
+                  sum += z, squares = fmaf(z, z, squares);
+                }
+              store_shared2(sums_at + e * 8 * (int)sizeof(float2), make_float2(sum, squares));
+            }
+            // The last lanes have no packet of the part.
+            if (lane / ROWS == 31 / ROWS) store_shared32(about_at, __float_as_uint(about));
+            barrier_arrive<Traits>(SUMMED + (BATCHED ? buffer : 0));
           }
-          // The last lanes have no packet of the part.
-          if (lane / ROWS == 31 / ROWS) store_shared32(about_at, __float_as_uint(about));
-          barrier_arrive<Traits>(SUMMED);
+        } else if (BATCHED) {
+          load_x();
         }
-      }
-      if constexpr (BYTES) {
-        first = false;
+        if constexpr (BYTES) {
+          first = false;
 #pragma unroll
-        for (int m = 0; m < 2; m++) {
-          if (left <= 16 * m) break;
-          const float2 y = bytes[m].times(x_bytes);
-          float *const to = sh.part[buffer][warp][VERIFY ? q : 0] + 16 * m + mine;
-          if (VERIFY || q == 0) to[0] = y.x * x_scale, to[Traits::TILE_ROWS == 16 ? 4 : 8] = y.y * x_scale;
+          for (int m = 0; m < 2; m++) {
+            if (left <= 16 * m) break;
+            const float2 y = bytes[m].times(x_bytes);
+            float *const to = sh.part[buffer][warp][VERIFY ? q : 0] + 16 * m + mine;
+            if (VERIFY || q == 0) to[0] = y.x * x_scale, to[Traits::TILE_ROWS == 16 ? 4 : 8] = y.y * x_scale;
+          }
+          barrier_arrive<Traits>(FULL + buffer);
+          buffer ^= 1;
+          continue;
+        }
+        constexpr int SUMS = NB > 2 ? 2 : NB;
+        float d[FRAGMENTS][SUMS][4] = {};
+#pragma unroll
+        for (int m = 0; m < FRAGMENTS; m++) {
+          if (m > 0 && left <= 16 * m) break;
+#pragma unroll
+          for (int k = 0; k < NB; k++) mma_arranged(d[m][k % SUMS], a[m][k], b[m][k], x[k]);
+        }
+        if (MANY || q == 0) {
+#pragma unroll
+          for (int e = 0; e < 2 * FRAGMENTS; e++) {
+            float y = d[e / 2][0][e % 2 * 2], z = d[e / 2][0][e % 2 * 2 + 1];
+#pragma unroll
+            for (int k = 1; k < SUMS; k++) y += d[e / 2][k][e % 2 * 2], z += d[e / 2][k][e % 2 * 2 + 1];
+            sh.part[buffer][warp][MANY ? q : 0][16 * (e / 2) + e % 2 * (Traits::TILE_ROWS == 16 ? 4 : 8) + mine] =
+                norm ? y + z : y;
+          }
         }
         barrier_arrive<Traits>(FULL + buffer);
         buffer ^= 1;
-        continue;
-      }
-      constexpr int SUMS = NB > 2 ? 2 : NB;
-      float d[2][SUMS][4] = {};
-#pragma unroll
-      for (int k = 0; k < NB; k++) mma_arranged(d[0][k % SUMS], a[0][k], b[0][k], x[k]);
-      if (left > 16) {
-#pragma unroll
-        for (int k = 0; k < NB; k++) mma_arranged(d[1][k % SUMS], a[1][k], b[1][k], x[k]);
       }
       first = false;
-      if (VERIFY || q == 0) {
-#pragma unroll
-        for (int e = 0; e < 4; e++) {
-          float y = d[e / 2][0][e % 2 * 2], z = d[e / 2][0][e % 2 * 2 + 1];
-#pragma unroll
-          for (int k = 1; k < SUMS; k++) y += d[e / 2][k][e % 2 * 2], z += d[e / 2][k][e % 2 * 2 + 1];
-          sh.part[buffer][warp][VERIFY ? q : 0][16 * (e / 2) + e % 2 * (Traits::TILE_ROWS == 16 ? 4 : 8) + mine] =
-              norm ? y + z : y;
-        }
-      }
-      barrier_arrive<Traits>(FULL + buffer);
-      buffer ^= 1;
     }
   }
 }
@@ -1554,21 +1347,21 @@ __device__ void compute_steps(const Params &p, Shared<Traits> &sh, Work<Traits> 
   const int lane = threadIdx.x % 32;
   Progress progress = {Traits::SINGLE_STEP ? p.epoch + p.only_step : p.header->epoch, 0, 0, false};
   auto slice = [&](int pair, Slice s) {
-    s.packet = near_copy(sh, pair, s.packet * Traits::ROWS);
+    s.packet = near_copy(sh, pair, s.packet * side_of<Traits>(p));
     return s;
   };
 #pragma unroll 1
   for (int n = 0; n < Traits::XU; n++) {
     const uint32_t at = packed(slice(0, slice_of(p.x, F32_PER_PACKET, warp * SMALL, SMALL, 32 * n + lane, p.C)), SMALL);
     // A lane without a packet reads the first one.
-    work.slice_x[n][warp][lane] = at ? at : (uint32_t)near_copy(sh, 0, 0) << 18;
+    work.slice_x[n][warp][lane] = at ? at : (uint32_t)near_copy(sh, 0, 0) << 16;
   }
 #pragma unroll 1
   for (int n = 0; n < Traits::HU; n++)
     work.slice_h[n][warp][lane] =
         packed(slice(p.pair_h, slice_of(p.h, BF16_PER_PACKET, warp * LARGE, LARGE, 32 * n + lane, 4 * p.C)), LARGE);
 #pragma unroll 1
-  for (int n = threadIdx.x; Traits::VERIFY && n < Traits::ROWS * WARPS * 32; n += 32 * WARPS)
+  for (int n = threadIdx.x; VERIFY && n < Traits::ROWS * WARPS * 32; n += 32 * WARPS)
     (&sh.lanes[0][0])[n] = {};  // of lanes that have no packet
 #pragma unroll 1
   for (int n = threadIdx.x; n < 3 * WARPS * NB / 2 * 16; n += 32 * WARPS) {
@@ -1577,10 +1370,10 @@ __device__ void compute_steps(const Params &p, Shared<Traits> &sh, Work<Traits> 
         packed(slice(p.pair_a, slice_of(p.a, BF16_PER_PACKET, head * HEAD, HEAD, n % 16, 3 * p.C)), HEAD);
   }
 #pragma unroll 1
-  for (int n = threadIdx.x; Traits::TWICE && n < Traits::ROWS * p.NH; n += 32 * WARPS) {
+  for (int n = threadIdx.x; n < p.B * p.NH; n += 32 * WARPS) {
     const int row = n / p.NH, head = n % p.NH;
     work.slice_o[row][head] = row * (p.row_o / 16) + near_copy(sh, p.pair_o + row * (p.row_o / PAIR),
-                                                               head * SPLITS * ATTENDED_STRIDE);
+                                                               head * p.splits * ATTENDED_STRIDE);
   }
   named_sync<32 * WARPS>(7);
   const volatile int &t = sh.step;
@@ -1589,7 +1382,8 @@ __device__ void compute_steps(const Params &p, Shared<Traits> &sh, Work<Traits> 
     Span span = first_span<Traits>(p, sh);
 #pragma unroll 1
     while (true) {
-      if (VERIFY && span.rows > 1) compute_span<Traits, Traits::ROWS>(p, sh, work, steps, warp, span, progress);
+      if (Traits::BATCHED || span.rows > 1)
+        compute_span<Traits, Traits::AT_ONCE>(p, sh, work, steps, warp, span, progress);
       else compute_span<Traits, 1>(p, sh, work, steps, warp, span, progress);
       if (!VERIFY || span.to == p.count) break;
       span = next_span<Traits>(p, sh);
@@ -1653,7 +1447,7 @@ template <typename Traits> __device__ __forceinline__ void run_block(const Param
     sh.polling = 0, sh.polled = 0;
     restart_timeout(p, sh);
   }
-  if constexpr (Traits::TWICE) find_near(p, sh);
+  find_near(p, sh);
   // The block's part of each step. Attention moves on by as many blocks as it takes.
   const int pos0 = *p.pos - first_token<Traits>(p), part = ((pos0 + SPLITS - 1) / SPLITS + KEYS - 1) / KEYS * KEYS;
 #pragma unroll 1
@@ -1739,8 +1533,8 @@ __global__ void __launch_bounds__(Traits::THREADS, 1)
 // Whether residual stream, hidden layer and qkv of these shapes fit.
 template <typename Traits> bool fits(const Shape &x, const Shape &h, const Shape &q) {
   return (Traits::WIDE || h.rows <= 32) && x.rows <= 16 &&
-         covered(x, F32_PER_PACKET, Traits::SMALL, Traits::C, 32 * Traits::XU) &&
-         covered(h, BF16_PER_PACKET, Traits::LARGE, 4 * Traits::C, 32 * Traits::HU) &&
+         covered(x, F32_PER_PACKET, Traits::SMALL, Traits::C, Traits::MANY ? 8 * Traits::XP - 1 : 32 * Traits::XU) &&
+         covered(h, BF16_PER_PACKET, Traits::LARGE, 4 * Traits::C, Traits::MANY ? 8 * Traits::HP : 32 * Traits::HU) &&
          covered(q, BF16_PER_PACKET, HEAD, 3 * Traits::C, 16);
 }
 

@@ -35,7 +35,8 @@ constexpr size_t HEADER = 256;
 
 constexpr int F32_PER_PACKET = 3, BF16_PER_PACKET = 6;  // values of a packet
 
-// Vectors in packets: block b writes per_block of them from b * stride, of `rows` values.
+// Vectors in packets: block b writes per_block of them from b * stride, of `rows` values. Packets of the same values of
+// `side` vectors lie beside each other.
 struct Shape {
   int rows;       // values of a block
   int per_block;  // packets
@@ -47,11 +48,11 @@ __host__ __device__ inline int rows_of(int n, int blocks, int values) {
   return values == BF16_PER_PACKET ? (rows + 1) / 2 * 2 : rows;
 }
 
-__host__ __device__ inline Shape shape_of(int n, int blocks, int values) {
+__host__ __device__ inline Shape shape_of(int n, int blocks, int values, int side) {
   Shape s;
   s.rows = rows_of(n, blocks, values);
   s.per_block = (s.rows + values - 1) / values;
-  s.stride = (s.per_block + LINE - 1) / LINE * LINE;
+  s.stride = (s.per_block * side + LINE - 1) / LINE * LINE / side;
   return s;
 }
 
@@ -83,9 +84,9 @@ __host__ __device__ inline Item item_of(int n, int i, int heads, int splits) {
 }
 
 // Each half of the L2 cache is near one half of the SMs, and home of about every other page of 4 KB. A packet that is
-// polled from the far half arrives 200 clocks later. So packets of one sequence are stored twice (TWICE): in both pages
-// of a pair, of which mostly one is near a block. PAGE is in packets.
-constexpr int PAGE = 4096 / 16, PAIR = 2 * PAGE * 16, NEAR_SMS = 256, NEAR_WORDS = 3;
+// polled from the far half arrives 200 clocks later. So packets are stored twice: in both pages of a pair, of which
+// mostly one is near a block. PAGE is in packets.
+constexpr int PAGE = 4096 / 16, PAIR = 2 * PAGE * 16, NEAR_SMS = 256, NEAR_WORDS = 4;
 __host__ __device__ inline int first_copy(int packet) { return packet + packet / PAGE * PAGE; }
 
 struct Params {
@@ -110,8 +111,8 @@ struct Params {
   int count, C, NH, P, V, slot_count, tokens, ring_bytes;
   int B, ld;                       // sequences, rows of a prompt, or of a pass at most; values from a row of logits to the next
   int splits, items;               // of the keys of a head; of the attention of a step
-  int row_x, row_h, row_a, row_o;  // bytes of the packets of a sequence: residual, hidden, qkv, attended; of rows of a
-                                   // pass four packets lie beside each other, but for attended
+  int side;                        // rows or sequences whose packets lie beside each other, but for those of attended
+  int row_o;                       // bytes of the packets of attended of one
   int logits_only;                 // gs_sample takes the token
   int tails;                       // of a block, at most
   int table;                       // bytes of the steps in shared memory, of head and of text
@@ -146,7 +147,7 @@ struct alignas(16) BlockStep {
   int row, rows;  // of the block; of attention: head, keys
   int split;      // of attention, or -1 if the block has no part in it
   int tail;       // of attention of the last split: which of the block's tails
-  int start;      // of a prompt: the first row that the step computes, 0 or the last one
+  int start;      // of a prompt: the first row that the step computes
 };
 
 // LayerNorm of x: its mean, and 1 over its standard deviation.
@@ -157,7 +158,7 @@ struct LayerNormStats {
 #if __CUDA_ARCH__ >= 900
 
 constexpr int PACE = 16;  // bytes per clock that a block copies: bursts delay the packets of other blocks
-constexpr int FREE = 3, FULL = 1, TOKEN = 5, SUMMED = 6;  // numbers of barriers; FREE and FULL are two each
+constexpr int FREE = 3, FULL = 1, TOKEN = 5, SUMMED = 10;  // numbers of barriers; all but TOKEN are two
 
 __device__ inline uint32_t pack2(float a, float b) {
   const __nv_bfloat162 v = __floats2bfloat162_rn(a, b);
@@ -442,39 +443,20 @@ template <int WARPS, typename Part> __device__ __forceinline__ float sum_of_part
 // The compiler contracts products and sums differently in different kernels. These functions, which all kernels have,
 // name each fused operation, so that all have the same bits.
 
-// Mean of a part of x, and sum of squared differences from it: `about` is a value near the mean, sum and squares are
-// those of differences from `about`, over is 1 over the number of values.
-__device__ __forceinline__ float2 stats_of(float about, float sum, float squares, float over) {
-  return make_float2(fmaf(sum, over, about), fmaxf(fmaf(-sum, sum * over, squares), 0.0f));
-}
-
-// LayerNorm of x from the stats of WARPS equal parts of it, which are combined (T. Chan, G. Golub, R. LeVeque,
-// Algorithms for computing the sample variance, 1983).
-template <int WARPS, int PART>
-__device__ __forceinline__ LayerNormStats layernorm_of(const float2 *stats, float over_c, float eps) {
-  float d[WARPS], within[WARPS], squares[WARPS];
-  const float about = stats[0].x;
-#pragma unroll
-  for (int w = 0; w < WARPS; w++) {
-    const float2 of = stats[w];
-    d[w] = of.x - about, within[w] = of.y, squares[w] = __fmul_rn(d[w], d[w]);
-  }
-  const float2 all = stats_of(about, sum_of(d), sum_of(squares), 1.0f / WARPS);
-  return {all.x, reciprocal_root(fmaf(fmaf((float)PART, all.y, sum_of(within)), over_c, eps))};
-}
-
 // LayerNorm of x from what each lane of the warps that compute has: the sum of its values' differences from `about`,
 // and that of their squares. `about` is a value of x, so that it is at most sqrt(C) deviations from the mean, and the
 // difference of the two sums loses a factor of C of the precision at most.
-template <int WARPS>
-__device__ __forceinline__ LayerNormStats layernorm_of_lanes(const float2 (*lanes)[32], float about, float over_c,
+template <int WARPS, int LANES>
+__device__ __forceinline__ LayerNormStats layernorm_of_lanes(const float2 (*lanes)[LANES], float about, float over_c,
                                                              float eps) {
   const int lane = threadIdx.x % 32;
-  float sums[WARPS], squares[WARPS];
+  constexpr int N = (WARPS * LANES + 31) / 32;
+  float sums[WARPS] = {}, squares[WARPS] = {};
 #pragma unroll
-  for (int w = 0; w < WARPS; w++) {
-    const float2 of = lanes[w][lane];
-    sums[w] = of.x, squares[w] = of.y;
+  for (int n = 0; n < N; n++) {
+    if (LANES < 32 && 32 * n + lane >= WARPS * LANES) continue;
+    const float2 of = (*lanes + 32 * n)[lane];
+    sums[n] = of.x, squares[n] = of.y;
   }
   float sum = sum_of(sums), square = sum_of(squares);
 #pragma unroll
@@ -514,15 +496,15 @@ __device__ inline Slice slice_of(const Shape &s, int values, int from, int lengt
   return p;
 }
 
-// A Slice in a word: packet, values in the part as a mask, and the first value's number.
+// A Slice in a word: 16 bits of packet, values in the part as a mask, and the first value's number.
 __device__ inline uint32_t packed(const Slice &p, int length) {
   uint32_t mask = 0;
   for (int k = 0; k < p.count; k++) mask |= (p.at + k >= 0 && p.at + k < length) << k;
-  return mask == 0 ? 0 : (uint32_t)p.packet << 18 | mask << 12 | (uint32_t)(p.at + 8);
+  return mask == 0 ? 0 : (uint32_t)p.packet << 16 | mask << 10 | (uint32_t)(p.at + 8);
 }
-__device__ inline int packet_of(uint32_t p) { return p >> 18; }
-__device__ inline int at_of(uint32_t p) { return (int)(p & 0xfff) - 8; }
-__device__ inline bool holds(uint32_t p, int k) { return p >> (12 + k) & 1; }
+__device__ inline int packet_of(uint32_t p) { return p >> 16; }
+__device__ inline int at_of(uint32_t p) { return (int)(p & 0x3ff) - 8; }
+__device__ inline bool holds(uint32_t p, int k) { return p >> (10 + k) & 1; }
 
 // The table of steps; bias and sums of the logits, which would arrive after a microsecond if they were read for each
 // batch of rows, while weights take all of the bandwidth; the text where drafts are verified; tails; the ring. A tail
@@ -541,9 +523,10 @@ template <typename Traits> __device__ inline int first_token(const Params &p) {
   return Traits::SINGLE_STEP ? p.tokens - 1 : 0;
 }
 
-// The first row of a prompt that a step computes: of the last layer only keys and values of all are needed.
+// The first row of a prompt that a step computes: of the last layer only keys and values of all are needed, and the rows
+// of the last one's group.
 template <typename Traits> __device__ inline int first_row(const Params &p, int step) {
-  return Traits::PROMPT && step > p.count - 1 - STEPS ? p.B - 1 : 0;
+  return Traits::PROMPT && step > p.count - 1 - STEPS ? (p.B - 1) / Traits::GROUP * Traits::GROUP : 0;
 }
 // The first sequence that a step computes.
 template <typename Traits> __device__ inline int start_of(const BlockStep &s) {
@@ -732,11 +715,6 @@ __device__ inline void load_weights(uint4 (&w)[N], uint32_t at, int first, int k
   }
 }
 
-// The packets of a sequence of those that a vector has.
-__device__ inline const char *packets_of(const char *vector, int sequence, int stride) {
-  return vector + (size_t)(unsigned)(opaque(sequence) * stride);
-}
-
 // The keys of an item in the cache: where they begin, in bytes from the layer's, and how many.
 struct Keys {
   size_t first;
@@ -754,11 +732,9 @@ __device__ inline Keys keys_of(const Params &p, const Shared &sh, const Item &it
 }
 
 // A row of the residual stream of this block, as it published it.
-template <typename Traits> __device__ inline float own_residual(const Params &p, int sequence, int row) {
-  const int packet = blockIdx.x * p.x.stride + row / F32_PER_PACKET;
-  return __ldcg(reinterpret_cast<const float *>(p.residual + (size_t)sequence * p.row_x +
-                                                (size_t)(Traits::TWICE ? first_copy(packet) : packet) * 16) +
-                row % F32_PER_PACKET);
+__device__ inline float own_residual(const Params &p, int sequence, int row) {
+  const int packet = (blockIdx.x * p.x.stride + row / F32_PER_PACKET) * p.side + sequence;
+  return __ldcg(reinterpret_cast<const float *>(p.residual + (size_t)first_copy(packet) * 16) + row % F32_PER_PACKET);
 }
 
 #endif

@@ -573,7 +573,6 @@ __device__ void best_each(const Params &p, Shared &sh, int warp, int t, uint32_t
 struct Finisher {
   int f, sequences;
   int mine;  // the first one whose token is reported, of a prompt the last row
-  int ends;  // the warp that ends a step
   int pos0;  // of a token of the launch, of the first sequence
   uint64_t step0;
   bool
@@ -582,8 +581,7 @@ struct Finisher {
 template <typename Traits> __device__ __forceinline__ Finisher finisher_of(const Params &p, int f) {
   Finisher of;
   of.f = f, of.sequences = Traits::BATCHED ? p.B : 1;
-  of.ends = Traits::PROMPT ? (of.sequences - 1) % Traits::FINISH : 0;
-  of.mine = !Traits::PROMPT ? f : f == of.ends ? of.sequences - 1 : of.sequences;
+  of.mine = !Traits::PROMPT ? f : f == 0 ? of.sequences - 1 : of.sequences;
   of.pos0 = *p.pos - first_token<Traits>(p), of.step0 = p.sampling->step;
   of.reports = blockIdx.x == gridDim.x - 1;
   return of;

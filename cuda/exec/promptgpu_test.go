@@ -143,7 +143,7 @@ func TestPromptsGrids(t *testing.T) {
 	m := shipped(t)
 	o := gpt2.Options{Layers: gpt2.FirstLayers(3)}
 	slow := session(t, m, gpu(t, Options{Mode: Graph}), o)
-	for _, blocks := range []int{66, 100, 132} {
+	for _, blocks := range []int{66, 80, 132} {
 		b := gpu(t, Options{Mode: Persistent, decodeBlocks: blocks})
 		if b.dev.Info().Major < 9 || b.dev.Info().Processors < blocks {
 			t.Skip("too few SMs")

@@ -47,19 +47,13 @@ func Waited() float64 { return waited("/proc/self/task") }
 
 func waited(tasks string) float64 {
 	var ran, late float64 // ns
-	threads, _ := os.ReadDir(tasks)
+	threads, _ := filepath.Glob(filepath.Join(tasks, "*/schedstat"))
 	for _, thread := range threads {
-		data, err := os.ReadFile(filepath.Join(tasks, thread.Name(), "schedstat"))
-		if err != nil {
-			continue // the thread ended
-		}
+		data, _ := os.ReadFile(thread) // nothing if the thread ended
 		var on, off float64
 		if _, err := fmt.Sscan(string(data), &on, &off); err == nil && on >= 0 && off >= 0 {
 			ran, late = ran+on, late+off
 		}
 	}
-	if !(ran+late > 0) {
-		return 0
-	}
-	return late / (ran + late)
+	return late / max(1, ran+late)
 }

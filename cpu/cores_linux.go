@@ -1,6 +1,7 @@
 package cpu
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"runtime"
@@ -19,10 +20,7 @@ func physicalCores() int {
 		}
 		cores[string(siblings)] = true
 	}
-	if len(cores) == 0 {
-		return runtime.NumCPU()
-	}
-	return len(cores)
+	return cmp.Or(len(cores), runtime.NumCPU())
 }
 
 // allowedCPUs lists the processors that the process may run on.

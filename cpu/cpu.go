@@ -9,7 +9,6 @@ import (
 	"os"
 	"runtime"
 	"sync"
-	"unsafe"
 
 	"gpt2scope/ceilings"
 	"gpt2scope/gpt2"
@@ -329,17 +328,13 @@ func (b *Backend) packSlices(ctx context.Context, m *gpt2.Model, one packing) er
 	cols := one.t.Elements() / rows
 	row := cols * source.size()
 	perSlice := max(1, sliceBytes/(32*row)) * 32
-	buf, err := alloc[uint16]((min(perSlice, rows)*row + 1) / 2) // not for the garbage collector to count
-	if err != nil {
-		return err
-	}
-	defer buf.free()
+	buf := make([]byte, min(perSlice, rows)*row)
 	for r := 0; r < rows; r += perSlice {
 		if err := context.Cause(ctx); err != nil {
 			return err
 		}
 		n := min(perSlice, rows-r)
-		src := unsafe.Slice((*byte)(buf.void()), n*row)
+		src := buf[:n*row]
 		if err := one.t.ReadParallel(src, int64(r*row), b.pool.threads, nil); err != nil {
 			return err
 		}
@@ -356,8 +351,7 @@ func (b *Backend) packSlices(ctx context.Context, m *gpt2.Model, one packing) er
 	return nil
 }
 
-// sliceBytes is about how much of a tensor is read and packed at a time: little memory, and still much work per call.
-// Parameters of so many elements are packed between two looks at whether to stop.
+// sliceBytes is about how much of a tensor is read and packed at a time, batchElements how much of a file.
 const sliceBytes, batchElements = 3 << 20, 4 << 20
 
 // sourceTypes maps the types of a checkpoint to those of the kernels.

@@ -11,7 +11,6 @@ import (
 	"cmp"
 	"fmt"
 	"math"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -166,11 +165,8 @@ type pool struct {
 	isa     isa
 }
 
-// newPool starts a team of the given number of threads; 0 means one for each processor that Go may use.
+// newPool starts a team of the given number of threads.
 func newPool(threads int, isa isa) (*pool, error) {
-	if threads == 0 {
-		threads = runtime.GOMAXPROCS(0)
-	}
 	if threads < 1 || threads > MaxThreads {
 		return nil, fmt.Errorf("%d threads: want 1 to %d", threads, MaxThreads)
 	}
@@ -350,11 +346,8 @@ func (w *weight) pack(p *pool, src []byte, d dtype, transposed bool, r0, r1 int)
 type source = C.gs_source
 
 func (w *weight) source(at int64, d dtype, transposed bool) source {
-	rows := w.K
-	if transposed {
-		rows = w.N
-	}
-	return source{w: w.c(), at: C.int64_t(at), dtype: C.int32_t(d), transposed: flag(transposed), rows: C.int64_t(rows)}
+	return source{w: w.c(), at: C.int64_t(at), dtype: C.int32_t(d), transposed: flag(transposed),
+		rows: C.int64_t(map[bool]int{false: w.K, true: w.N}[transposed])}
 }
 
 // packFile is pack of sources in an open file. Of those that are bad, pack has to tell what is wrong, or rows are too

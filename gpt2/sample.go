@@ -249,28 +249,16 @@ func (s *Sampler) draw(o Sampling, logits []float32, largest float32, u float64)
 		if open {
 			left = ratio * float64(k-len(kept))
 		}
-		if nucleus {
-			sum := 0.0
-			for i, c := range kept {
-				sum += c.p
-				if sum >= o.TopP*total {
-					kept, total = kept[:i+1], sum
-					break
-				}
-			}
+		sum := 0.0
+		if i := slices.IndexFunc(kept, func(c candidate) bool { sum += c.p; return sum >= o.TopP*total }); nucleus && i >= 0 {
+			kept = kept[:i+1]
 		}
-		if o.MinP > 0 {
-			least := o.MinP * kept[0].p
-			for i, c := range kept {
-				if c.p < least {
-					kept = kept[:i]
-					break
-				}
-			}
-			total = 0
-			for _, c := range kept {
-				total += c.p
-			}
+		if i := slices.IndexFunc(kept, func(c candidate) bool { return c.p < o.MinP*kept[0].p }); i >= 0 {
+			kept = kept[:i]
+		}
+		total = 0
+		for _, c := range kept {
+			total += c.p
 		}
 		rest, most := u*total, u*(total+left)
 		for _, c := range kept {

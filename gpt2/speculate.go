@@ -264,7 +264,6 @@ type choice struct {
 	ways  []way // the first is none
 	now   int   // in use
 	trial int   // rounds left of a trial; 0 if the fastest is in use
-	right bool  // a draft of the trial was
 	turn  int   // the way that was tried last
 	best  int   // the way that was fastest last
 	until int   // rounds until the next trial
@@ -317,7 +316,6 @@ func (c *choice) took(tokens, drafted int, d time.Duration) {
 	w := &c.ways[c.now]
 	w.tokens += float64(tokens) - w.tokens/forget
 	w.ns += w.round(drafted, float64(d)) - w.ns/forget
-	c.right = c.right || tokens > 1
 	if c.trial > 0 {
 		c.trial--
 		// One that is much slower than another is not tried longer; drafts have two rounds.
@@ -325,14 +323,12 @@ func (c *choice) took(tokens, drafted int, d time.Duration) {
 		if c.trial > 0 && (again || w.perToken() < 1.5*c.ways[c.fastest()].perToken()) {
 			return
 		}
-		if c.trial = 0; !c.right && c.now > 0 { // then it is not faster, whatever the clock says
-			w.tokens, w.ns = 0, 0
-		}
+		c.trial = 0
 	} else if c.until--; c.until <= 0 {
 		if c.until, c.turn = 1, (c.turn+1)%len(c.ways); c.turn == 0 { // all were tried
 			c.until, c.pause = c.pause, min(4*c.pause, mostPause)
 		}
-		c.now, c.trial, c.right = c.turn, trialRounds, false
+		c.now, c.trial = c.turn, trialRounds
 		c.ways[c.now].tokens /= forget // what it took long ago counts little
 		c.ways[c.now].ns /= forget
 		return

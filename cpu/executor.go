@@ -263,6 +263,9 @@ func (r *runner) pass(ctx context.Context, c *compiled) error {
 	if pass.From > 0 {
 		r.eachKept(past, pass.Tokens, func(kept, x []float32) { copy(x, kept) })
 	}
+	if r.caches != nil {
+		r.caches[0].fill(past + pass.Tokens)
+	}
 	note := r.recording.begin(r, c)
 	whole, err := c.execute(r.recording)
 	if err != nil {
@@ -277,9 +280,6 @@ func (r *runner) pass(ctx context.Context, c *compiled) error {
 		r.eachKept(past, pass.Tokens, func(kept, x []float32) { copy(kept, x) })
 	}
 	r.seek(past + pass.Tokens)
-	if r.caches != nil {
-		r.caches[0].filled(past + pass.Tokens)
-	}
 	if r.tokens = r.tokens[:0]; !c.samples {
 		return nil
 	}

@@ -486,9 +486,9 @@ func newCaches(layers, B, S, NH, HS int, d dtype) ([]*cache, error) {
 	return caches, nil
 }
 
-// filled moves the blocks of all layers that are full with n tokens to huge pages, once: on them from the start, slots
-// that are never written would take memory. Smaller blocks stay in the processor's caches.
-func (c *cache) filled(n int) {
+// fill puts the blocks of all layers that are full with n tokens on huge pages, once: if all were there, slots that are
+// never written would take memory. Smaller blocks stay in the processor's caches.
+func (c *cache) fill(n int) {
 	if n /= C.GS_KEYS; n > c.moved && 4*c.stride >= 8<<20 {
 		c.moved = n
 		C.gs_huge_pages(c.data.void(), C.size_t(4*n*c.stride), 1)

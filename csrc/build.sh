@@ -84,12 +84,12 @@ done
 [ -n "$ptx" ] && code+=(-gencode arch=compute_80,code=compute_80)
 [ ${#decode[@]} -gt 0 ] || decode=("${code[@]}")
 strict=()
-sources=(csrc/gemv.cu csrc/decode_{q8_768,768,q8_384,384,q8_1600,1600,q8_1280,1280,q8_1024,1024}{,_watched}.cu)
+sources=(csrc/gemv{,_watched}.cu csrc/decode_{q8_768,768,q8_384,384,q8_1600,1600,q8_1280,1280,q8_1024,1024}{,_watched}.cu)
 if [ -n "$check" ]; then
 	strict=(-DGS_CHECK -Xptxas=--warn-on-spills)
-	sources=(csrc/gemv.cu csrc/decode_{q8_768,768,1600}{,_watched}.cu)
+	sources=(csrc/gemv_watched.cu csrc/decode_{q8_768,768,1600}{,_watched}.cu)
 fi
-sources+=($(ls csrc/*.cu | grep -v -e gemv.cu -e decode_))  # the longest are first
+sources+=($(ls csrc/*.cu | grep -v -e /gemv -e decode_))  # the longest are first
 # Kernels are neither compressed nor have line tables: to unpack those of one GPU took 40 ms of
 # each start, and takes 6 so (an H200; 12 if they are compressed without line tables). Those that
 # few processes load are compressed, to a sixth.

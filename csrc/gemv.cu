@@ -1,7 +1,7 @@
 // y = act(norm(x) W^T + bias), or y += it, for few rows. The time is that of reading W once, so the kernels keep many
-// bytes of W in flight from the start: that of gemv_bulk.cuh, for compute capability 9.0 and aligned rows, and the one
-// here, in which a warp has R rows of W, or one of S equal parts of each. Sums are float32, in an order that depends on
-// shape and device alone.
+// bytes of W in flight from the start: that of gemv_bulk.cuh, for compute capability 9.0, and the one here, in which a
+// warp has R rows of W, or one of S equal parts of each. Rows of W are whole 16 bytes. Sums are float32, in an order
+// that depends on shape and device alone.
 
 #include "linear.cuh"
 #include "mbarrier.cuh"
@@ -23,7 +23,6 @@ struct gemv_params {
   void *y;                    // (rows, N), ldy apart; bfloat16 or float32
   int rows, N, K, ldx, ldy;
   int x_bf16, y_bf16;
-  int x_vector, norm_vector;  // whether four elements of x, or of gain and shift, can be read at once
   int act, accumulate;
   float eps;
   int splits;     // S: warps that share a row
@@ -67,24 +66,6 @@ __device__ inline void prefetch_l2(const void *p, int bytes) {
 }
 #endif
 
-// Loads a chunk of n elements, the rest zeros: for rows that are not aligned to 16 bytes and for partial chunks.
-__device__ inline uint4 load_chunk_slowly(const float *p, int n) {
-  uint32_t v[4];
-#pragma unroll
-  for (int i = 0; i < 4; i++) v[i] = i < n ? __float_as_uint(__ldg(p + i)) : 0;
-  return make_uint4(v[0], v[1], v[2], v[3]);
-}
-__device__ inline uint4 load_chunk_slowly(const __nv_bfloat16 *p, int n) {
-  const unsigned short *u = reinterpret_cast<const unsigned short *>(p);
-  uint32_t v[4];
-#pragma unroll
-  for (int i = 0; i < 4; i++) {
-    uint32_t lo = 2 * i < n ? __ldg(u + 2 * i) : 0, hi = 2 * i + 1 < n ? __ldg(u + 2 * i + 1) : 0;
-    v[i] = lo | hi << 16;
-  }
-  return make_uint4(v[0], v[1], v[2], v[3]);
-}
-
 // Four elements of a chunk as float32: all of a float32 chunk, a half of a bfloat16 chunk, a quarter of an 8-bit chunk,
 // without its scale.
 template <typename W> __device__ inline void unpack(const uint4 &q, int half, float (&f)[4]) {
@@ -105,27 +86,6 @@ template <typename W> __device__ inline void unpack(const uint4 &q, int half, fl
     f[2] = __uint_as_float(b << 16);
     f[3] = __uint_as_float(b & 0xffff0000u);
   }
-}
-
-// Four elements of row m of x from column k on, zeros past the end. One by one, for rows that are not aligned, and not
-// through the read-only cache, as the kernel before this one wrote them.
-__device__ inline float4 load_x(const gemv_params &p, int m, int k) {
-  float v[4];
-  const size_t at = (size_t)m * p.ldx + k;
-#pragma unroll
-  for (int i = 0; i < 4; i++) {
-    v[i] = 0;
-    if (m >= p.rows || k + i >= p.K) continue;
-    v[i] = p.x_bf16 ? __uint_as_float((uint32_t)__ldcg(static_cast<const unsigned short *>(p.x) + at + i) << 16)
-                    : __ldcg(static_cast<const float *>(p.x) + at + i);
-  }
-  return make_float4(v[0], v[1], v[2], v[3]);
-}
-
-// Four constants from k on, zeros past n.
-__device__ inline float4 load_some(const float *v, int k, int n) {
-  return make_float4(k < n ? __ldg(v + k) : 0, k + 1 < n ? __ldg(v + k + 1) : 0, k + 2 < n ? __ldg(v + k + 2) : 0,
-                     k + 3 < n ? __ldg(v + k + 3) : 0);
 }
 
 // Sums each of V values over the warp in V - 1 + log2(32/V) shuffles: at each step a lane keeps half of its values and
@@ -167,7 +127,7 @@ template <typename W> constexpr int resident(int M, int R, int U) {
   return M * R * U <= 4 ? 4 : M <= 2 && (sizeof(W) > 1 || M * R * U < 16) ? 3 : 2;
 }
 
-template <typename W, int M, int R, int U, bool ALIGNED, typename Stamp>
+template <typename W, int M, int R, int U, typename Stamp>
 __global__ __launch_bounds__(32 * kMaxWarps, resident<W>(M, R, U)) void gemv_kernel(const Stamp stamp,
                                                                                     const gemv_params p) {
   constexpr int E = 16 / sizeof(W);               // elements of a chunk
@@ -182,7 +142,7 @@ __global__ __launch_bounds__(32 * kMaxWarps, resident<W>(M, R, U)) void gemv_ker
   extern __shared__ float4 xs[];
   __shared__ float partial[2][kMaxWarps * V];
 
-  const int KC = (p.K + E - 1) / E;
+  const int KC = p.K / E;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
   const int S = p.splits, split = warp % S, sub = warp / S, subs = warps / S;
   const int block_rows = subs * R;
@@ -217,11 +177,7 @@ __global__ __launch_bounds__(32 * kMaxWarps, resident<W>(M, R, U)) void gemv_ker
       for (int r = 0; r < R; r++) {
         const W *base = static_cast<const W *>(p.w) + (size_t)min(row + r, p.N - 1) * p.K + (size_t)c * E;
 #pragma unroll
-        for (int u = 0; u < U; u++) {
-          const bool valid = c + 32 * u < last;
-          if (ALIGNED) q[r][u] = load_chunk(base + 32 * u * E, valid, policy);
-          else q[r][u] = load_chunk_slowly(base + 32 * u * E, valid ? p.K - (c + 32 * u) * E : 0);
-        }
+        for (int u = 0; u < U; u++) q[r][u] = load_chunk(base + 32 * u * E, c + 32 * u < last, policy);
       }
     }
   };
@@ -250,16 +206,8 @@ __global__ __launch_bounds__(32 * kMaxWarps, resident<W>(M, R, U)) void gemv_ker
   if (p.gain) {
 #pragma unroll 2
     for (int f = threadIdx.x; f < units; f += blockDim.x) {
-      float4 g, t;
-      if (p.norm_vector) {
-        g = __ldg(reinterpret_cast<const float4 *>(p.gain) + f);
-        t = __ldg(reinterpret_cast<const float4 *>(p.shift) + f);
-      } else {
-        g = load_some(p.gain, 4 * f, p.K);
-        t = load_some(p.shift, 4 * f, p.K);
-      }
-      gain[f] = g;
-      shift[f] = t;
+      gain[f] = __ldg(reinterpret_cast<const float4 *>(p.gain) + f);
+      shift[f] = __ldg(reinterpret_cast<const float4 *>(p.shift) + f);
     }
   }
 
@@ -276,14 +224,14 @@ __global__ __launch_bounds__(32 * kMaxWarps, resident<W>(M, R, U)) void gemv_ker
     const int m = M == 1 ? 0 : i / units, f = i - m * units;
     xs[(m * Q + f % Q) * KC + f / Q] = v;
   };
-  if (p.x_vector && p.x_bf16) {
+  if (p.x_bf16) {
     for (int at = threadIdx.x; at < all; at += 4 * blockDim.x) {
       uint2 u[4];
 #pragma unroll
       for (int j = 0; j < 4; j++) {
         const int i = at + j * blockDim.x, m = M == 1 ? 0 : i / units, f = i - m * units;
         u[j] = make_uint2(0, 0);
-        if (i < all && m < p.rows && 4 * f < p.K)
+        if (i < all && m < p.rows)
           u[j] =
               __ldcg(reinterpret_cast<const uint2 *>(static_cast<const __nv_bfloat16 *>(p.x) + (size_t)m * p.ldx) + f);
       }
@@ -293,24 +241,19 @@ __global__ __launch_bounds__(32 * kMaxWarps, resident<W>(M, R, U)) void gemv_ker
           keep(at + j * blockDim.x, make_float4(__uint_as_float(u[j].x << 16), __uint_as_float(u[j].x & 0xffff0000u),
                                                 __uint_as_float(u[j].y << 16), __uint_as_float(u[j].y & 0xffff0000u)));
     }
-  } else if (p.x_vector) {
+  } else {
     for (int at = threadIdx.x; at < all; at += 2 * blockDim.x) {
       float4 v[2];
 #pragma unroll
       for (int j = 0; j < 2; j++) {
         const int i = at + j * blockDim.x, m = M == 1 ? 0 : i / units, f = i - m * units;
         v[j] = make_float4(0, 0, 0, 0);
-        if (i < all && m < p.rows && 4 * f < p.K)
+        if (i < all && m < p.rows)
           v[j] = __ldcg(reinterpret_cast<const float4 *>(static_cast<const float *>(p.x) + (size_t)m * p.ldx) + f);
       }
 #pragma unroll
       for (int j = 0; j < 2; j++)
         if (at + j * blockDim.x < all) keep(at + j * blockDim.x, v[j]);
-    }
-  } else {
-    for (int i = threadIdx.x; i < all; i += blockDim.x) {
-      const int m = M == 1 ? 0 : i / units;
-      keep(i, load_x(p, m, 4 * (i - m * units)));
     }
   }
 
@@ -334,7 +277,7 @@ __global__ __launch_bounds__(32 * kMaxWarps, resident<W>(M, R, U)) void gemv_ker
         const float e[4] = {v.x, v.y, v.z, v.w};
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-          const float d = 4 * f + i < p.K ? e[i] - mean[m] : 0.0f;
+          const float d = e[i] - mean[m];
           scale[m] += d * d;
         }
       }
@@ -431,17 +374,19 @@ int divide_up(int a, int b) { return (a + b - 1) / b; }
 
 #include "gemv_bulk.cuh"
 
-template <typename W, int M, int R, int U, bool ALIGNED, typename Stamp>
-int launch(gs_stream *s, gemv_params p, size_t shared) {
-  auto kernel = gemv_kernel<W, M, R, U, ALIGNED, Stamp>;
-  const int chunks = divide_up(p.K, 16 / (int)sizeof(W));
-
-  // Rows are split until a warp reads its part of a row in few batches; if W has few rows, further, until there are 16
-  // warps per SM or a lane has at most 3 chunks.
+// Warps that share a row: until each reads its part in few batches; if W has few rows, more, until there are 16 warps
+// per SM or a lane has at most 3 chunks.
+int splits_of(const gs_stream *s, int N, int chunks, int R) {
+  auto few = [&](int S) { return (int64_t)N * S < (int64_t)s->processors * 16 * R; };
   int S = 1;
-  auto part = [&] { return divide_up(chunks, S); };
-  while (S < kMaxWarps && part() > 256) S *= 2;
-  while (S < kMaxWarps && (int64_t)p.N * S < (int64_t)s->processors * 16 * R && part() > 96) S *= 2;
+  for (int part = chunks; S < kMaxWarps && (part > 256 || (few(S) && part > 96)); part = divide_up(chunks, S)) S *= 2;
+  return S;
+}
+
+template <typename W, int M, int R, int U, typename Stamp>
+int launch(gs_stream *s, gemv_params p, size_t shared) {
+  auto kernel = gemv_kernel<W, M, R, U, Stamp>;
+  const int chunks = p.K / (16 / (int)sizeof(W)), S = splits_of(s, p.N, chunks, R);
   // Smaller blocks if there would be less than one per SM.
   int warps = kMaxWarps;
   while (warps > 2 && warps > S && divide_up(p.N, warps / S * R) < s->processors) warps /= 2;
@@ -458,7 +403,7 @@ int launch(gs_stream *s, gemv_params p, size_t shared) {
   const int grid = divide_up(p.blocks, turns);
 
   if (shared > 40 * 1024) {
-    int e = gs_allow_shared<gemv_kernel<W, M, R, U, ALIGNED, Stamp>>(s, s->shared_per_block - 4096);
+    int e = gs_allow_shared<gemv_kernel<W, M, R, U, Stamp>>(s, s->shared_per_block - 4096);
     if (e) return e;
   }
   return gs_launch(s, "gemv", kernel, dim3(grid), dim3(32 * warps), shared, p);
@@ -466,15 +411,10 @@ int launch(gs_stream *s, gemv_params p, size_t shared) {
 
 // A row of W, or a part of one, per warp: 4 chunks in flight per lane if that is all of it, else 8.
 template <typename W, int M, typename Stamp> int one_row(gs_stream *s, const gemv_params &p, size_t shared) {
-  const int chunks = p.K / (16 / (int)sizeof(W));
-  int part = chunks;
-  for (int S = 1; S < kMaxWarps && (part > 256 || ((int64_t)p.N * S < (int64_t)s->processors * 16 && part > 96));) {
-    S *= 2;
-    part = divide_up(chunks, S);
-  }
+  const int chunks = p.K / (16 / (int)sizeof(W)), part = divide_up(chunks, splits_of(s, p.N, chunks, 1));
   if constexpr (sizeof(W) > 1)  // else registers are spilled
-    if (part > 128) return launch<W, M, 1, 8, true, Stamp>(s, p, shared);
-  return launch<W, M, 1, 4, true, Stamp>(s, p, shared);
+    if (part > 128) return launch<W, M, 1, 8, Stamp>(s, p, shared);
+  return launch<W, M, 1, 4, Stamp>(s, p, shared);
 }
 
 // Chooses the rows of W per warp and the chunks of each in flight, by the rows of x (M) and the size of W. With many
@@ -486,24 +426,22 @@ template <typename W, int M, typename Stamp> int choose(gs_stream *s, const gemv
     bool taken;
     int e = try_bulk<W, M, Stamp>(s, p, &taken);
     if (e || taken) return e;
-    if (p.K % E != 0 || (uintptr_t)p.w % 16 != 0) return launch<W, M, 1, 4, false, Stamp>(s, p, shared);
   }
   const int chunks = p.K / E;
   // From 128 KB per SM on, W takes several turns in any case.
   const bool large = (int64_t)p.N * chunks >= (int64_t)s->processors * 8192;
   if constexpr (M >= 4) {
     if constexpr (M < 8 || sizeof(W) > 1)  // else registers are spilled
-      if (large) return launch<W, M, 4, 2, true, Stamp>(s, p, shared);
-    return launch<W, M, 2, 4, true, Stamp>(s, p, shared);
+      if (large) return launch<W, M, 4, 2, Stamp>(s, p, shared);
+    return launch<W, M, 2, 4, Stamp>(s, p, shared);
   } else {
-    if (large) return launch<W, M, 2, 4, true, Stamp>(s, p, shared);
+    if (large) return launch<W, M, 2, 4, Stamp>(s, p, shared);
     return one_row<W, M, Stamp>(s, p, shared);
   }
 }
 
 template <typename W, typename Stamp> int by_rows(gs_stream *s, const gs_linear_args *a) {
   gemv_params p = {};
-  const int E = 16 / (int)sizeof(W), padded = divide_up(a->K, E) * E;
   const bool norm = a->gain != 0;
   p.w = reinterpret_cast<const void *>(a->w);
   p.bias = reinterpret_cast<const float *>(a->bias);
@@ -518,7 +456,6 @@ template <typename W, typename Stamp> int by_rows(gs_stream *s, const gs_linear_
   p.act = a->act;
   p.accumulate = a->accumulate;
   p.eps = a->eps;
-  p.norm_vector = a->K % E == 0 && a->gain % 16 == 0 && a->shift % 16 == 0;
   // A matrix of more than 32 MB would evict everything else from the L2 cache (50 MB on H100 and H200), and itself,
   // before it is read again.
   p.stream = (int64_t)a->N * a->K * sizeof(W) > (32ll << 20);
@@ -530,7 +467,7 @@ template <typename W, typename Stamp> int by_rows(gs_stream *s, const gs_linear_
     int M = a->M - m >= 5 ? 8 : a->M - m >= 3 ? 4 : a->M - m;
     size_t shared;
     for (;; M /= 2) {
-      shared = 4 * ((size_t)M * padded + (norm ? 2 * (size_t)padded : 0));
+      shared = 4 * ((size_t)a->K * (M + (norm ? 2 : 0)));
       if (shared + 4096 <= (size_t)s->shared_per_block) break;
       if (M == 1)
         return gs_fail(GS_UNSUPPORTED, "gemv: a row of %d inputs does not fit in %d bytes of shared memory", a->K,
@@ -539,7 +476,6 @@ template <typename W, typename Stamp> int by_rows(gs_stream *s, const gs_linear_
     p.rows = a->M - m < M ? a->M - m : M;
     p.x = reinterpret_cast<const void *>(a->x + (uint64_t)m * a->ldx * x_size);
     p.y = reinterpret_cast<void *>(a->y + (uint64_t)m * a->ldy * y_size);
-    p.x_vector = (uintptr_t)p.x % (4 * x_size) == 0 && a->ldx % 4 == 0 && a->K % 4 == 0;
     int e = M == 8   ? choose<W, 8, Stamp>(s, p, shared)
             : M == 4 ? choose<W, 4, Stamp>(s, p, shared)
             : M == 2 ? choose<W, 2, Stamp>(s, p, shared)
@@ -550,13 +486,25 @@ template <typename W, typename Stamp> int by_rows(gs_stream *s, const gs_linear_
   return GS_OK;
 }
 
+template <typename Stamp> int by_type(gs_stream *s, const gs_linear_args *a) {
+  if (a->dtype == GS_Q8) return by_rows<Q8, Stamp>(s, a);
+  return a->dtype == GS_BF16 ? by_rows<__nv_bfloat16, Stamp>(s, a) : by_rows<float, Stamp>(s, a);
+}
+
 }  // namespace
 
-int gs_linear_gemv(gs_stream *s, const gs_linear_args *a) {
-  if (a->M > GS_GEMV_ROWS) return gs_fail(GS_UNSUPPORTED, "gemv: %d rows, more than %d", a->M, GS_GEMV_ROWS);
-  return gs_with_stamps(s, [&](auto stamp) {
-    using Stamp = decltype(stamp);
-    if (a->dtype == GS_Q8) return by_rows<Q8, Stamp>(s, a);
-    return a->dtype == GS_BF16 ? by_rows<__nv_bfloat16, Stamp>(s, a) : by_rows<float, Stamp>(s, a);
-  });
+#ifdef GS_WATCHED
+int gs_linear_gemv_watched(gs_stream *s, const gs_linear_args *a) { return by_type<gs_stamp>(s, a); }
+#else
+bool gs_linear_gemv_takes(const gs_linear_args *a) {
+  return a->M <= GS_GEMV_ROWS && a->K % (a->dtype == GS_F32 ? 4 : 8) == 0 && a->ldx % 4 == 0 &&
+         (a->x | a->w | a->gain | a->shift) % 16 == 0;
 }
+
+int gs_linear_gemv(gs_stream *s, const gs_linear_args *a) {
+  if (!gs_linear_gemv_takes(a))
+    return gs_fail(GS_UNSUPPORTED, "linear: variant gemv takes up to %d rows of x, and rows of W of whole 16 bytes",
+                   GS_GEMV_ROWS);
+  return s->stamps.areas ? gs_linear_gemv_watched(s, a) : by_type<gs_unstamped>(s, a);
+}
+#endif

@@ -338,9 +338,7 @@ template <typename W, int M, typename Stamp> int try_bulk(gs_stream *s, const ge
   constexpr int E = 16 / sizeof(W);
   *taken = false;
   const size_t x_size = p.x_bf16 ? 2 : 4;
-  if (s->major < 9 || p.K % E != 0 || (uintptr_t)p.w % 16 != 0 || (uintptr_t)p.x % 16 != 0 ||
-      p.ldx * x_size % 16 != 0 || (p.gain && !p.norm_vector))
-    return GS_OK;
+  if (s->major < 9 || p.ldx * x_size % 16 != 0) return GS_OK;
   constexpr int most = 32 * (kBulkWarps - 1);  // chunks of a row, one per lane
   const int chunks = p.K / E;
   if constexpr (bulk_fits<W>(M, 1))

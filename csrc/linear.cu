@@ -45,7 +45,7 @@ __global__ __launch_bounds__(kThreads) void linear_naive(const S stamp, const X 
 
   // A thread computes four rows by four columns, 16 apart.
   const int tx = threadIdx.x % 16, ty = threadIdx.x / 16;
-  float acc[4][4] = {};
+  float acc[16] = {};
   for (int k0 = 0; k0 < K; k0 += kDeep) {
     for (int i = threadIdx.x; i < kTile * kDeep; i += kThreads) {
       const int r = i / kDeep, d = i % kDeep, k = k0 + d;
@@ -64,24 +64,25 @@ __global__ __launch_bounds__(kThreads) void linear_naive(const S stamp, const X 
 #pragma unroll
       for (int i = 0; i < 4; i++)
 #pragma unroll
-        for (int j = 0; j < 4; j++) acc[i][j] = fmaf(xs[d][ty + 16 * i], ws[d][tx + 16 * j], acc[i][j]);
+        for (int j = 0; j < 4; j++) acc[4 * i + j] = fmaf(xs[d][ty + 16 * i], ws[d][tx + 16 * j], acc[4 * i + j]);
     __syncthreads();
   }
 
+#pragma unroll 1
+  for (int e = 0; e < 16; e++) {
+    const int m = m0 + ty + 16 * (e / 4), n = n0 + tx + 16 * (e % 4);
+    float v = acc[0];
 #pragma unroll
-  for (int i = 0; i < 4; i++)
-#pragma unroll
-    for (int j = 0; j < 4; j++) {
-      const int m = m0 + ty + 16 * i, n = n0 + tx + 16 * j;
-      if (m >= M || n >= N) continue;
-      const size_t at = (size_t)m * ldy + n;
-      float v = activate(acc[i][j] + (bias ? bias[n] : 0.0f), act);
-      if (accumulate) v += static_cast<float *>(y)[at];
-      if (y_bf16)
-        static_cast<__nv_bfloat16 *>(y)[at] = __float2bfloat16_rn(v);
-      else
-        static_cast<float *>(y)[at] = v;
-    }
+    for (int k = 0; k < 15; k++) acc[k] = acc[k + 1];
+    if (m >= M || n >= N) continue;
+    const size_t at = (size_t)m * ldy + n;
+    v = activate(v + (bias ? bias[n] : 0.0f), act);
+    if (accumulate) v += static_cast<float *>(y)[at];
+    if (y_bf16)
+      static_cast<__nv_bfloat16 *>(y)[at] = __float2bfloat16_rn(v);
+    else
+      static_cast<float *>(y)[at] = v;
+  }
 }
 
 template <typename X, typename W, typename S>
@@ -107,16 +108,16 @@ int gs_linear_naive(gs_stream *s, const gs_linear_args *a) {
   return gs_with_stamps(s, [&](auto stamp) { return naive<decltype(stamp)>(s, a); });
 }
 
-// "auto" is, of few rows, linear_rows.cu where it wins and else a matrix-vector kernel, else one of Hopper's tensor
-// cores, else cuBLASLt, whose opening takes 200 ms and which adds to float32 faster where there are many waves of
-// tiles.
+// "auto" is, of few rows, linear_rows.cu where it wins and else a matrix-vector kernel (the naive one of rows that are
+// not aligned, which no model has), else one of Hopper's tensor cores, else cuBLASLt, whose opening takes 200 ms and
+// which adds to float32 faster where there are many waves of tiles.
 extern "C" int gs_linear_variant(gs_stream *s, const gs_linear_args *a, int *variant) {
   GS_ENTER(s, a);
   const bool few = a->M <= GS_GEMV_ROWS,
              wgmma = (a->y_type == GS_BF16 || a->M <= GS_WGMMA_ROWS) && gs_linear_wgmma_takes(s, a);
   *variant = a->variant != kAuto                       ? a->variant
              : gs_linear_rows_wins(s, a)               ? kRows
-             : few && (a->M <= GS_NORM_ROWS || !wgmma) ? kGemv
+             : few && (a->M <= GS_NORM_ROWS || !wgmma) ? gs_linear_gemv_takes(a) ? kGemv : kNaive
              : wgmma                                   ? kWgmma
                                                        : kBlas;
   return GS_OK;

@@ -5,8 +5,10 @@
 
 // The naive kernel (linear.cu): any shape, any type.
 int gs_linear_naive(gs_stream *s, const gs_linear_args *a);
-// Matrix-vector kernels (gemv.cu): up to GS_GEMV_ROWS rows.
+// Matrix-vector kernels (gemv.cu): up to GS_GEMV_ROWS rows; those of W of whole 16 bytes.
 int gs_linear_gemv(gs_stream *s, const gs_linear_args *a);
+int gs_linear_gemv_watched(gs_stream *s, const gs_linear_args *a);  // its kernels that stamp
+bool gs_linear_gemv_takes(const gs_linear_args *a);
 // cuBLASLt (gemm.cu).
 int gs_linear_blas(gs_stream *s, const gs_linear_args *a);
 // Hopper's tensor cores (linear_wgmma.cu): bfloat16, many rows, of whole 16 bytes.

@@ -43,7 +43,7 @@ INLINE float *values_of(const gs_cache *c, int64_t b, int64_t h, int64_t k) {
 	return keys_of(c, b, h, k / KEYS * KEYS) + KEYS / GS_NR * key_panel(c) + panel_words(c, k % KEYS);
 }
 
-// prefetch_head prefetches a head of a row of qkv: rows are too far apart for processors to read ahead.
+// prefetch_head prefetches a head of a row of qkv or y: rows are too far apart for processors to read ahead.
 INLINE void prefetch_head(const float *p, int64_t HS) {
 	for (int64_t d = 0; d < HS; d += GS_LINE / 4) __builtin_prefetch(p + d, 0, 3);
 }
@@ -281,6 +281,7 @@ static void attention_many(gs_worker *w, const gs_attention *o) {
 			}
 		for (int64_t r = 0; r < rows; r++) {
 			float *y = row_of(&o->y, b * nq + i0 + r) + h * HS, share = 1.0f / l[r];
+			prefetch_head(y + 8 * o->y.ld, HS);
 			for (int64_t d = 0; d < HS; d++) y[d] = out[r * HSp + d] * share;
 		}
 	}

@@ -161,6 +161,7 @@ static void attention_bf16(gs_worker *w, const gs_attention *o) {
 		multiply_values(c, b, h, last, out, &none);
 		for (int64_t r = 0; r < rows; r++) {
 			float *y = row_of(&o->y, b * nq + i0 + r) + h * HS, share = 1.0f / l[r];
+			prefetch_head(y + 8 * o->y.ld, HS);
 			for (int64_t d = 0; d < HS; d += GS_NR) {
 				float part[GS_NR];
 				for (int j = 0; j < NVP; j++) store(part + j * VL, load(out + d * AQ + r * GS_NR + j * VL) * share);

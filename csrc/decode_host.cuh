@@ -44,7 +44,7 @@ template <typename Traits> void lay_out(gs_stream *s, const gs_persistent_args *
   *bytes = n + PAIR;  // pairs lie at multiples of their size
 
   p->tails = Traits::PROMPT ? p->B : 1;  // one of all rows is as large as so many of a token
-  for (int b = 0; b < blocks && !Traits::PROMPT; b++) {
+  for (int b = 0; b < blocks && !Traits::PROMPT && !Traits::HALVES; b++) {
     int n = 0, head;
     for (int i = 0; i + 1 < p->count; i += STEPS)
       n += Traits::BATCHED ? last_splits(i, b, blocks, *p) : split_of(i, b, blocks, p->NH, &head) == SPLITS - 1;

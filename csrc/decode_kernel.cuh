@@ -81,7 +81,13 @@ struct Traits {
   static constexpr int STEP = Q8 && ROW_BYTES / 16 % 2 ? 2 : 1;
   static constexpr int PAD =
       !Q8 ? 64 : (256 + (STEP * ROW_BYTES % 128 == 64 ? 32 : 64) - TILE_ROWS / 2 * ROW_BYTES % 128) % 128;
-  static constexpr int CHUNKS = WIDE ? WARPS / 2 : 1;  // tiles of the rows of 4C inputs, side by side
+  // In the widest kernel of one sequence a step is about as large as the ring. Of 4C inputs a warp has a part of the first
+  // half of each row, in registers before x arrives, then one of the second half. Keys of the launch are read back.
+  static constexpr bool HALVES = NB == 5 && !MANY && !Q8;
+  // Bytes per clock that a block copies while layers run: bursts delay the packets of other blocks. 0: it is not paced.
+  static constexpr int PACE = !WIDE ? 16 : HALVES ? 40 : 0;
+  // Tiles of the rows of 4C inputs, side by side; of a half there is one for TILE_ROWS / 2 rows.
+  static constexpr int CHUNKS = HALVES ? 2 : WIDE ? WARPS / 2 : 1;
   // Of such a tile: bytes of a row, and from one to the next, against bank conflicts.
   static constexpr int CHUNK_BYTES = LONG_BYTES / CHUNKS;
   static constexpr int CHUNK_PITCH = CHUNK_BYTES + (Q8 ? (160 - CHUNK_BYTES % 128) % 128 : 64);
@@ -93,7 +99,7 @@ struct Traits {
                      : BATCHED && (STAMPS || PROMPT) ? 7
                      : SAMPLES                       ? 6
                                                      : 4;
-    return BATCHED && WIDE ? 2 : WIDE ? NB : LB - less;
+    return HALVES ? LB / 2 : BATCHED && WIDE ? 2 : WIDE ? NB : LB - less;
   }
   static constexpr int FRAGMENTS = WIDE && BATCHED ? 1 : 2;    // of 16 rows that a warp has in registers
   static constexpr int CHUNK = KEYS * (WARPS - 1);  // keys that are copied at once, if there are several sequences
@@ -282,30 +288,31 @@ template <typename Traits> __device__ void copy_weights(const Params &p, Shared<
       const int pitch = hidden ? Traits::LONG_BYTES : Traits::ROW_BYTES;  // of W
       const char *from = s.source;
       int left = hidden ? Traits::CHUNKS * s.rows : s.rows;
-      const int batch = Traits::batch(s.out);
+      const bool halves = Traits::HALVES && hidden;
+      const int batch = hidden ? s.rows : Traits::batch(s.out);
       int batch_left = min(left, batch);
 #pragma unroll 1
       while (left > 0) {
-        const int rows = hidden ? s.rows : min(batch_left, Traits::TILE_ROWS);
+        const int rows = hidden && !halves ? s.rows : min(batch_left, halves ? HALF : Traits::TILE_ROWS);
         const int room = hidden ? rows * Traits::CHUNK_PITCH : rows * row_bytes + Traits::PAD;
         const uint32_t place = to.reserve(i, room, rows * row_bytes);
-        // Copies of several rows reach more of the memory's bandwidth. The widest models wait less with a row each;
-        // with 384 it makes no difference. Blocks do not wait for each other while logits are computed, so these are
-        // not paced, but for the first ones of kernels that verify, which are copied while the last layer runs.
+        // A copy takes this warp 100 ns whatever its size, and copies of several rows reach more of the memory's bandwidth;
+        // with 384 it makes no difference. Blocks do not wait for each other while logits are computed, so these are not
+        // paced, but for the first ones of kernels that verify, which are copied while the last layer runs.
         const bool logits = s.out == GS_PERSISTENT_LOGITS,
-                   paced = !Traits::WIDE && (!logits || (Traits::VERIFY && s.rows - left < 64));
-        const int each = hidden ? 1 : logits ? HALF : C == 768 ? 4 : 1;
+                   paced = Traits::PACE > 0 && (!logits || (Traits::VERIFY && s.rows - left < 64));
+        const int each = hidden ? 1 : logits || Traits::HALVES ? HALF : C == 768 ? 4 : 1;
         const uint64_t policy = logits && left <= p.kept ? kept : streamed;
         const int lanes = to.ONE || paced ? 1 : 32;
 #pragma unroll 1
         for (int row = to.lane * each; row < (to.lane < lanes ? rows : 0); row += lanes * each) {
-          if (paced) to.pace(each * row_bytes, PACE);
+          if (paced) to.pace(each * row_bytes, Traits::PACE);
           const int at = hidden ? row * Traits::CHUNK_PITCH : row * row_bytes + (row < HALF ? 0 : Traits::PAD);
           bulk_copy(place + at, from + row * pitch, min(each, rows - row) * row_bytes, to.arrives, policy);
         }
         left -= rows;
-        from += hidden ? row_bytes : rows * row_bytes;
-        if ((batch_left -= rows) == 0) batch_left = min(left, batch);
+        from += hidden && !halves ? row_bytes : rows * pitch;
+        if ((batch_left -= rows) == 0) batch_left = min(left, batch), from = halves ? s.source + row_bytes : from;
       }
     }
 }
@@ -722,6 +729,8 @@ __device__ __forceinline__ void compute_span(const Params &p, Shared<Traits> &sh
         const int begin = opaque_if<(Traits::SAMPLES || VERIFY)>(launch ? 0 : warp * KEYS);
         uint4 a0 = {}, b0 = {}, a1 = {}, b1 = {};
         uint32_t v[KEYS];
+#pragma unroll
+        for (int k = 0; k < KEYS && Traits::HALVES; k++) v[k] = 0;  // else registers hold it between steps
         auto load = [&](int at) {
           const uint32_t row = kb + min(at + g, have - 1) * 128 + q * 16,
                          row8 = kb + min(at + g + 8, have - 1) * 128 + q * 16;
@@ -732,6 +741,10 @@ __device__ __forceinline__ void compute_span(const Params &p, Shared<Traits> &sh
         // 384 wide models are slower with it; of 8-bit weights and rows registers would spill.
         constexpr bool EARLY = !BATCHED && NB > 1 && !(Traits::Q8 && VERIFY);
         constexpr bool LATE = EARLY && VERIFY;  // of rows these loads delay the warps that finish the product before
+        if (Traits::HALVES && launch && last)
+#pragma unroll 1
+          for (int at = lane * 16; at < place() * (HEAD * 2); at += 32 * 16)
+            copy16(kb + at, (const char *)cache_k + at), copy16(vb + at, (const char *)cache_v + at);
         if (LATE) barrier_sync<Traits>(FREE + (buffer ^ 1));
         if (EARLY && !launch && begin < have) load(begin);
         wait_free();
@@ -778,6 +791,7 @@ __device__ __forceinline__ void compute_span(const Params &p, Shared<Traits> &sh
                 });
           }
           note_arrived<Traits>(sh, warp, buffer);
+          if (Traits::HALVES) wait_copies();
           __syncwarp();
           if (Traits::PROMPT && launch && item.row == p.B - 1) {  // which has them all
 #pragma unroll 1
@@ -878,7 +892,8 @@ __device__ __forceinline__ void compute_span(const Params &p, Shared<Traits> &sh
       constexpr bool BYTES = Traits::BYTES;
       uint4 a[KEEP], b[KEEP];
       Bytes<Traits, BYTES ? LB : 1> bytes;
-      const int mine = Traits::CHUNKS > 1 ? warp / 2 : 0;
+      constexpr bool HALVES = Traits::HALVES;
+      const int mine = Traits::CHUNKS > 1 && !HALVES ? warp / 2 : 0;
 #pragma unroll 1
       for (int n = 0; n < mine; n++) {
         if (lane == 0) mbarrier_arrive(&sh.empty[tile % TILES]);
@@ -890,10 +905,26 @@ __device__ __forceinline__ void compute_span(const Params &p, Shared<Traits> &sh
       if (SOON) wait_free();
       const uint32_t begin = wait_first_tile<Traits>(p, sh, tile, i, [&] { return warp == 0; });
       const unsigned this_tile = tile % TILES;
-      const int side = opaque_if<(MANY || Traits::Q8)>(Traits::CHUNKS > 1 ? warp % 2 : warp);
-      const int first = side * LB;
+      const int side = opaque_if<(MANY || Traits::Q8)>(Traits::CHUNKS > 1 && !HALVES ? warp % 2 : warp);
+      const int first = side * (HALVES ? KEEP : LB);
       const uint32_t stride = Traits::CHUNK_PITCH, base = begin + part_of_row<Traits>(first, q);
-      const uint32_t row = base + min(g, s.rows - 1) * stride, row8 = base + min(g + 8, s.rows - 1) * stride;
+      uint32_t row = base + min(g, s.rows - 1) * stride, row8 = base + min(g + 8, s.rows - 1) * stride;
+      // Waits for a half, whose first tile is the next one, and gives tiles back.
+      constexpr int EACH = Traits::TILE_ROWS / 2;
+      auto take_half = [&] {
+#pragma unroll 1
+        for (int n = 0; n < s.rows; n += EACH) wait_tile(sh, (tile + n / EACH) % (2 * TILES));
+        auto place = [&](int r) { return sh.base[(tile + r / EACH) % TILES] + r % EACH * stride + base - begin; };
+        row = place(min(g, s.rows - 1)), row8 = place(min(g + 8, s.rows - 1));
+      };
+      auto give = [&](bool last) {
+        __syncwarp();
+        if (!HALVES && lane == 0 && last) mbarrier_arrive(&sh.empty[this_tile]);
+#pragma unroll 1
+        for (int n = 0; HALVES && n < s.rows; n += EACH, next())
+          if (lane == 0) mbarrier_arrive(&sh.empty[tile % TILES]);
+      };
+      if (HALVES) take_half();
       if constexpr (BYTES) {
         bytes.load(0, row, first);
         if (s.rows > 8) bytes.load(1, row8, first);
@@ -906,13 +937,10 @@ __device__ __forceinline__ void compute_span(const Params &p, Shared<Traits> &sh
           arrange(a[k], b[k], p.zero);
         }
       }
-      if (KEEP == LB || BYTES) {
-        __syncwarp();
-        if (lane == 0) mbarrier_arrive(&sh.empty[this_tile]);
-      }
-      next();
+      if (KEEP == LB || BYTES || HALVES) give(true);
+      if (!HALVES) next();
 #pragma unroll 1
-      for (int n = mine + 1; n < Traits::CHUNKS; n++) {
+      for (int n = mine + 1; n < Traits::CHUNKS && !HALVES; n++) {
         if (lane == 0) mbarrier_arrive(&sh.empty[tile % TILES]);
         next();
       }
@@ -933,7 +961,7 @@ __device__ __forceinline__ void compute_span(const Params &p, Shared<Traits> &sh
         const char *const packets = p.hidden + (group + r) * 16;
         take_packets<HP>(
             p.header, sh, wanted, need, i, [&](int n) { return packets + (size_t)packet_of(ph[n]) * 16; },
-            [&](int n, const uint4 &u, bool arrived) { put(arrived ? ph[n] : 0, u, xs + r * Traits::ROW); });
+            [&](int n, const uint4 &u, bool arrived) { put(arrived ? ph[n] : 0, u, xs + r * Traits::ROW + (HALVES ? n / (HU / 2) * (LARGE / 2) : 0)); });
         if (group == start) note_arrived<Traits>(sh, warp, buffer);
         __syncwarp();
         if constexpr (BYTES) {
@@ -958,18 +986,19 @@ __device__ __forceinline__ void compute_span(const Params &p, Shared<Traits> &sh
           mma_arranged(d[k % 4], a[k], b[k], x);
         }
         if (KEEP < LB) {
+          if (HALVES) take_half();
           constexpr int UNROLL = BATCHED && Traits::WIDE ? 2 : LB - KEEP;  // more take registers that hold weights
 #pragma unroll 1
           for (int n = KEEP; n < LB; n += UNROLL) {
 #pragma unroll
             for (int k = 0; k < UNROLL; k++) {
               uint4 a[1], b[1];
-              load_weights<Traits>(a, row, first, n + k), load_weights<Traits>(b, row8, first, n + k);
+              const int at = n + k - (HALVES ? KEEP : 0);
+              load_weights<Traits>(a, row, first, at), load_weights<Traits>(b, row8, first, at);
               mma(d[(KEEP + k) % 4], a[0], b[0], load_shared(from + (n + k) * 64));
             }
           }
-          __syncwarp();
-          if (lane == 0 && group + GROUP >= B) mbarrier_arrive(&sh.empty[this_tile]);
+          give(group + GROUP >= B);
         }
         if (MANY || q == 0) {
           float *const to = sh.part[buffer][warp][MANY ? q : 0];
@@ -1357,9 +1386,12 @@ __device__ void compute_steps(const Params &p, Shared<Traits> &sh, Work<Traits> 
     work.slice_x[n][warp][lane] = at ? at : (uint32_t)near_copy(sh, 0, 0) << 16;
   }
 #pragma unroll 1
-  for (int n = 0; n < Traits::HU; n++)
-    work.slice_h[n][warp][lane] =
-        packed(slice(p.pair_h, slice_of(p.h, BF16_PER_PACKET, warp * LARGE, LARGE, 32 * n + lane, 4 * p.C)), LARGE);
+  for (int n = 0; n < Traits::HU; n++) {
+    constexpr int HALVES = Traits::HALVES ? 2 : 1, LENGTH = LARGE / HALVES, EACH = Traits::HU / HALVES;
+    const int from = (n / EACH * WARPS + warp) * LENGTH;
+    work.slice_h[n][warp][lane] = packed(
+        slice(p.pair_h, slice_of(p.h, BF16_PER_PACKET, from, LENGTH, 32 * (n % EACH) + lane, 4 * p.C)), LENGTH);
+  }
 #pragma unroll 1
   for (int n = threadIdx.x; VERIFY && n < Traits::ROWS * WARPS * 32; n += 32 * WARPS)
     (&sh.lanes[0][0])[n] = {};  // of lanes that have no packet
@@ -1479,7 +1511,7 @@ template <typename Traits> __device__ __forceinline__ void run_block(const Param
     steps[i] = l;
   }
   __syncthreads();
-  if (!Traits::PROMPT && threadIdx.x == 0)
+  if (!Traits::PROMPT && !Traits::HALVES && threadIdx.x == 0)
     for (int i = first_step<Traits>(p), n = 0; i < end_step<Traits>(p); i++)
       if (steps[i].kind == GS_PERSISTENT_ATTENTION) {
         steps[i].tail = n;
@@ -1495,7 +1527,7 @@ template <typename Traits> __device__ __forceinline__ void run_block(const Param
   }
   __syncthreads();
   if (has_logits && threadIdx.x == 0) logits.bias = head - logits.row, logits.sums = head + p.head - logits.row;
-  if constexpr (Traits::SINGLE_STEP && !Traits::PROMPT) load_tail<Traits>(p, sh, steps[p.only_step]);
+  if constexpr (Traits::SINGLE_STEP && !Traits::PROMPT && !Traits::HALVES) load_tail<Traits>(p, sh, steps[p.only_step]);
   if constexpr (Traits::VERIFY) {
     for (int i = threadIdx.x; p.exit == 0 && i <= pos0; i += Traits::THREADS) text_of(p)[i] = p.text[i];
     __syncthreads();
@@ -1534,7 +1566,8 @@ __global__ void __launch_bounds__(Traits::THREADS, 1)
 template <typename Traits> bool fits(const Shape &x, const Shape &h, const Shape &q) {
   return (Traits::WIDE || h.rows <= 32) && x.rows <= 16 &&
          covered(x, F32_PER_PACKET, Traits::SMALL, Traits::C, Traits::MANY ? 8 * Traits::XP - 1 : 32 * Traits::XU) &&
-         covered(h, BF16_PER_PACKET, Traits::LARGE, 4 * Traits::C, Traits::MANY ? 8 * Traits::HP : 32 * Traits::HU) &&
+         covered(h, BF16_PER_PACKET, Traits::LARGE / (Traits::HALVES ? 2 : 1), 4 * Traits::C,
+                 Traits::MANY ? 8 * Traits::HP : 32 * Traits::HU / (Traits::HALVES ? 2 : 1)) &&
          covered(q, BF16_PER_PACKET, HEAD, 3 * Traits::C, 16);
 }
 
@@ -1546,6 +1579,7 @@ template <typename Traits> int64_t ring_at_least(const Params &p) {
   const int64_t keys = (Traits::BATCHED ? Traits::CHUNK : p.P / SPLITS + SPLITS * KEYS) * (int64_t)(2 * HEAD);
   const int64_t tile = rows > wide ? rows : wide;
   int64_t least = 3 * (tile > keys ? tile : keys);
+  if (Traits::HALVES) least = wide + rows > 3 * keys ? wide + rows : 3 * keys;  // one half
   // Two groups of sequences read all tiles of 4C inputs before the first one is free.
   if (Traits::WIDE && p.B > Traits::GROUP && least < (Traits::CHUNKS + 1) * wide) least = (Traits::CHUNKS + 1) * wide;
   return least;

@@ -157,7 +157,6 @@ struct LayerNormStats {
 
 #if __CUDA_ARCH__ >= 900
 
-constexpr int PACE = 16;  // bytes per clock that a block copies: bursts delay the packets of other blocks
 constexpr int FREE = 3, FULL = 1, TOKEN = 5, SUMMED = 10;  // numbers of barriers; all but TOKEN are two
 
 __device__ inline uint32_t pack2(float a, float b) {

@@ -17,6 +17,11 @@ __device__ inline void bulk_copy(uint32_t to, const void *from, int bytes, uint3
       "l"(from), "r"(bytes), "r"(full), "l"(policy)
       : "memory");
 }
+// Copies 16 bytes of memory, by way of the L2 cache, to shared memory; wait_copies() waits for a thread's copies.
+__device__ inline void copy16(uint32_t to, const void *from) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
+}
+__device__ inline void wait_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 // How the L2 cache treats a copy: as other data, or as the first to be replaced.
 __device__ inline uint64_t policy_normal() {
   uint64_t p;

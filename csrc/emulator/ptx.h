@@ -36,6 +36,8 @@ inline void store_packet(void *p, uint32_t x, uint32_t y, uint32_t z, uint32_t e
 inline void bulk_copy(uint32_t to, const void *from, int bytes, uint32_t full, uint64_t) {
   emulator::copy(of_shared(to), from, bytes, (uint64_t*)of_shared(full));
 }
+inline void copy16(uint32_t to, const void *from) { memcpy(of_shared(to), from, 16); }
+inline void wait_copies() {}
 inline int sm_number() { return blockIdx.x; }
 inline int round_trip(char *) { return rand(); }
 inline uint64_t policy_normal() { return 0; }

@@ -1,2 +1,2 @@
 #include "decode_host.cuh"
-const gs_persistent_width gs_persistent_384_watched = watched_launches_of<Traits<12, 1>>;
+const gs_persistent_width gs_persistent_384_watched = watched_launches_of<decode::Narrow<false>>;

@@ -94,7 +94,7 @@ struct Traits {
   // Blocks of 4C inputs that a warp has in registers before x arrives, in steps of so many rows; fewer where registers
   // would spill.
   __host__ __device__ static constexpr int keep(int rows) {
-    const int less = NB != 2      ? 0
+    const int less = NB != 2 || WARPS < 8 ? 0
                      : rows == 1 ? (VERIFY ? 7 : SAMPLES || STAMPS ? 4 : 0)
                      : BATCHED && (STAMPS || PROMPT) ? 7
                      : SAMPLES                       ? 6
@@ -121,6 +121,13 @@ struct Traits {
                                                                                      : 32)
                                                                    : 16 * FRAGMENTS;
   }
+};
+
+// Of a width of 384 one sequence has warps with 64 inputs each: fewer have less to add up.
+template <bool Q8, bool STAMPS = false> struct Narrow : Traits<6, 2, Q8, 1, STAMPS> {
+  using Stamping = Narrow<Q8, true>;
+  using Batched = typename Traits<12, 1, Q8, 1, STAMPS>::Batched;
+  using Prompt = typename Traits<12, 1, Q8, 1, STAMPS>::Prompt;
 };
 
 }  // namespace decode
@@ -166,7 +173,7 @@ template <typename Traits> struct Work {
     // SequenceCandidates, when the logits are computed.
     alignas(16) unsigned char rooms[Traits::SAMPLES_EACH ? Traits::XROWS * sizeof(SequenceCandidates) : 1];
   };
-  alignas(16) float out[2][Traits::VERIFY ? 1 : WARPS][HEAD + 2];           // of attention: output, maximum, sum
+  alignas(16) float out[2][Traits::VERIFY ? 1 : WARPS < 8 ? 8 : WARPS][HEAD + 2];  // of attention: output, maximum, sum
   alignas(16) float weight[WARPS][Traits::ROWS][Traits::WEIGHTS];           // of attention: of keys
   float gain[WARPS][Traits::GAINS];  // of LayerNorm, where registers would spill
   uint32_t slice_x[Traits::XU][WARPS][32], slice_h[Traits::HU][WARPS][32];  // packed places of lanes
@@ -296,12 +303,12 @@ template <typename Traits> __device__ void copy_weights(const Params &p, Shared<
         const int rows = hidden && !halves ? s.rows : min(batch_left, halves ? HALF : Traits::TILE_ROWS);
         const int room = hidden ? rows * Traits::CHUNK_PITCH : rows * row_bytes + Traits::PAD;
         const uint32_t place = to.reserve(i, room, rows * row_bytes);
-        // A copy takes this warp 100 ns whatever its size, and copies of several rows reach more of the memory's bandwidth;
-        // with 384 it makes no difference. Blocks do not wait for each other while logits are computed, so these are not
+        // A copy takes this warp 100 ns whatever its size, and copies of several rows reach more of the memory's bandwidth.
+        // Blocks do not wait for each other while logits are computed, so these are not
         // paced, but for the first ones of kernels that verify, which are copied while the last layer runs.
         const bool logits = s.out == GS_PERSISTENT_LOGITS,
                    paced = Traits::PACE > 0 && (!logits || (Traits::VERIFY && s.rows - left < 64));
-        const int each = hidden ? 1 : logits || Traits::HALVES ? HALF : C == 768 ? 4 : 1;
+        const int each = hidden ? 1 : logits || Traits::HALVES ? HALF : C <= 768 ? 4 : 1;
         const uint64_t policy = logits && left <= p.kept ? kept : streamed;
         const int lanes = to.ONE || paced ? 1 : 32;
 #pragma unroll 1

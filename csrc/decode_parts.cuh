@@ -42,9 +42,11 @@ struct Shape {
   int per_block;  // packets
   int stride;     // packets from a block's first to the next one's
 };
-// Rows of a block. Of bfloat16 outputs an even number, so that pairs are words.
+// Rows of a block. Of bfloat16 outputs an even number, so that pairs are words. Of 384 outputs whole packets, of which
+// lanes have no more then.
 __host__ __device__ inline int rows_of(int n, int blocks, int values) {
   const int rows = (n + blocks - 1) / blocks;
+  if (n == 384) return (rows + 2) / 3 * 3;
   return values == BF16_PER_PACKET ? (rows + 1) / 2 * 2 : rows;
 }
 
@@ -422,10 +424,12 @@ __device__ inline void read_all(const Params &p, Shared &sh, const uint4 *packet
   __syncwarp();
 }
 
-// Sums of 12, 10 or 8 values, in pairs: little depends on each other.
+// Sums of 12, 10, 8 or 6 values, in pairs: little depends on each other.
 template <int N> __device__ __forceinline__ float sum_of(const float (&v)[N]) {
-  static_assert(N >= 8 && N <= 12 && N % 2 == 0, "the sum below");
-  float y = ((v[0] + v[1]) + (v[2] + v[3])) + ((v[4] + v[5]) + (v[6] + v[7]));
+  static_assert(N >= 6 && N <= 12 && N % 2 == 0, "the sum below");
+  float y = (v[0] + v[1]) + (v[2] + v[3]);
+  if constexpr (N == 6) return y + (v[4] + v[5]);
+  else y += (v[4] + v[5]) + (v[6] + v[7]);
   if (N == 10) y += v[8] + v[9];
   if (N == 12) y += (v[8] + v[9]) + (v[N - 2] + v[N - 1]);
   return y;

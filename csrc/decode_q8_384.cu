@@ -1,2 +1,2 @@
 #include "decode_host.cuh"
-const gs_persistent_width gs_persistent_q8_384 = launches_of<Traits<12, 1, true>>;
+const gs_persistent_width gs_persistent_q8_384 = launches_of<decode::Narrow<true>>;

@@ -9,7 +9,7 @@ import (
 
 // fasterSequences is the largest number of sequences for which decode steps in the persistent kernel were measured to
 // take less time than graphs, with one layer and with many, by width.
-var fasterSequences = map[int]int{384: 8, 768: 8, 1024: 8, 1280: 4, 1600: 4}
+var fasterSequences = map[int]int{384: 8, 768: 8, 1024: 4, 1280: 4, 1600: 4}
 
 // Sequences returns that number, 0 for widths without such a kernel.
 func Sequences(width int) int { return fasterSequences[width] }

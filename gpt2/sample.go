@@ -220,7 +220,7 @@ func logSumExp(x []float32, largest float32) float64 {
 	return float64(largest) + math.Log(sum)
 }
 
-// draw returns the token at u in [0, 1) of the cumulative distribution, and its share of that.
+// draw returns the token at u in [0, 1) of the cumulative distribution, and its share of the tokens that were sorted.
 func (s *Sampler) draw(o Sampling, logits []float32, largest float32, u float64) (int32, float64) {
 	k := o.TopK
 	if k <= 0 || k > len(logits) {

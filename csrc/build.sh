@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # Builds the CUDA library from csrc/: lib/libgpt2scope_cuda.so, for every GPU architecture
-# from compute capability 7.5 on that the compiler knows, and PTX for later ones. ARCHS
-# limits the architectures, as in ARCHS="90a". FLAGS adds flags of the compiler:
+# from compute capability 7.5 on that the compiler knows, and PTX for later ones; the
+# persistent kernel from 9.0 on only, without PTX. ARCHS limits the architectures, as in ARCHS="90a". FLAGS adds flags of the compiler:
 # -lineinfo for source lines in Nsight Compute, -DGS_PERSISTENT_DELAYS for a library that tests
 # the persistent kernel with random delays, -DGS_PERSISTENT_STUCK for one of which a block gets
 # no weights.
 #
 # With --check it compiles each kernel, and links nothing: register spills are errors too. Three
 # architectures (the persistent kernel has one), two widths of the persistent kernel (a narrow
-# and a wide one; the narrow one also with 8-bit weights), and of kernels that can stamp only those that do.
+# and a wide one; the narrow one also with 8-bit weights), and of other kernels that can stamp only those that do.
 #
 # The compiler, CUDA 12.4 or later, is that of CUDA_HOME, else that of /usr/local/cuda,
 # else NVIDIA's from PyPI, which is installed into build/cuda.
@@ -85,11 +85,13 @@ done
 [ ${#decode[@]} -gt 0 ] || decode=("${code[@]}")
 strict=()
 sources=(csrc/gemv{,_watched}.cu csrc/decode_{q8_768,768,q8_384,384,q8_1600,1600,q8_1280,1280,q8_1024,1024}{,_watched}.cu)
+others=(csrc/*.cu)
 if [ -n "$check" ]; then
 	strict=(-DGS_CHECK -Xptxas=--warn-on-spills)
 	sources=(csrc/gemv_watched.cu csrc/decode_{q8_768,768,1600}{,_watched}.cu)
+	others=($(ls csrc/*.cu | grep -v -e /gemv -e decode_))
 fi
-sources+=($(ls csrc/*.cu | grep -v -e /gemv -e decode_))  # the longest are first
+sources=($(printf '%s\n' "${sources[@]}" "${others[@]}" | awk '!seen[$0]++'))  # the longest are first
 # Kernels are neither compressed nor have line tables: to unpack those of one GPU took 40 ms of
 # each start, and takes 6 so (an H200; 12 if they are compressed without line tables). Those that
 # few processes load are compressed, to a sixth.
@@ -149,7 +151,7 @@ fi
 
 current=1
 names=()
-for source in csrc/*.cu; do
+for source in "${sources[@]}"; do
 	object=$objects/$(basename "$source" .cu).o
 	names+=("$object")
 	[ "$object" -nt "$library" ] && current=

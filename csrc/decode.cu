@@ -1,4 +1,4 @@
-// gs_persistent: decode steps in one kernel. decode_kernel.cuh has the kernel; each width is compiled in a file of its
+// gs_persistent: decode steps in one kernel. decode_kernel.cuh has the kernel; each width is compiled in files of its
 // own, and here one is chosen.
 
 #include "common.cuh"
@@ -6,16 +6,15 @@
 
 namespace {
 
-// The launches for the width and type, null if there are none; those of kernels that stamp or run a single step.
+// The launches for the width and type, null if there are none; if watched, those of kernels that stamp or run a single
+// step.
 const gs_persistent_width *width_of(const gs_persistent_args *a, bool watched) {
-  const int way = (a->dtype == GS_Q8) * 2 + watched;
+  const bool q8 = a->dtype == GS_Q8;
   switch (a->C) {
-#define WIDTH(C)                                                                                             \
-  case C: {                                                                                                  \
-    const gs_persistent_width *const ways[] = {&gs_persistent_##C, &gs_persistent_##C##_watched,             \
-                                               &gs_persistent_q8_##C, &gs_persistent_q8_##C##_watched};      \
-    return ways[way];                                                                                        \
-  }
+#define WIDTH(C)                                                                  \
+  case C:                                                                         \
+    return q8 ? watched ? &gs_persistent_q8_##C##_watched : &gs_persistent_q8_##C \
+              : watched ? &gs_persistent_##C##_watched : &gs_persistent_##C;
     GS_PERSISTENT_WIDTHS(WIDTH)
   }
   return nullptr;

@@ -5,7 +5,8 @@
 
 #include "../cuda/abi.h"
 
-// gs_persistent_work, gs_persistent and gs_persistent_one of a width.
+// Of a width: gs_persistent_work, and gs_persistent without stamps; of one that is watched, gs_persistent with stamps,
+// and gs_persistent_one. The others are null.
 struct gs_persistent_width {
   int (*work)(gs_stream *s, const gs_persistent_args *a, uint64_t *bytes, int32_t *tokens);
   int (*run)(gs_stream *s, const gs_persistent_args *a);

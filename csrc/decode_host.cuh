@@ -171,9 +171,10 @@ template <typename Traits> int launch(gs_stream *s, Params &p, int blocks) {
     return gs_launch(s, "decode_one", decode_one_kernel<Traits>, blocks, Traits::THREADS, shared, p);
   } else {
     if (int status = gs_allow_shared<decode_kernel<Traits>>(s, most)) return status;
-    cudaFuncAttributes loaded;  // to ask for them loads the kernel
-    if (p.tokens == 0)
+    if (p.tokens == 0) {
+      cudaFuncAttributes loaded;  // to ask for them loads the kernel
       return gs_check(cudaFuncGetAttributes(&loaded, (const void *)decode_kernel<Traits>), "cudaFuncGetAttributes");
+    }
     return gs_launch_as(s, "decode", decode_kernel<Traits>, blocks, Traits::THREADS, shared, {1, false, true}, p);
   }
 }

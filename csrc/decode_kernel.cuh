@@ -109,8 +109,8 @@ struct Traits {
   // Lanes that store packets of four rows at once have banks of their own.
   static constexpr int BANKS = MANY ? 16 : 0, ROW = LARGE + BANKS, QROW = HEAD + BANKS;
   static constexpr int XROW = 2 * LOW + BANKS;
-  static constexpr int XROWS = BATCHED ? 8 : ROWS, LARGE_ROWS = BATCHED ? 4 : ROWS;
-  static constexpr int X = XROWS * XROW > LARGE_ROWS * ROW ? XROWS * XROW : LARGE_ROWS * ROW;
+  static constexpr int XROWS = BATCHED ? 8 : ROWS;
+  static constexpr int X = XROWS * XROW > AT_ONCE * ROW ? XROWS * XROW : AT_ONCE * ROW;
   // Room for the sums of a sequence; of rows also for their outputs of attention, in other steps.
   static constexpr int SUMS = VERIFY ? HEAD + 8 : BATCHED ? 40 : 32;
   static constexpr int WEIGHTS = VERIFY ? KEYS + 8 : KEYS;  // of attention: room for those of a row
@@ -142,7 +142,7 @@ template <typename Traits> struct Shared {
   static constexpr int WARPS = Traits::WARPS;
   uint64_t full[TILES], empty[TILES];
   uint32_t base[TILES], size[TILES];                  // where tiles begin, their sizes
-  alignas(16) float part[2][WARPS][Traits::GROUP * Traits::ROWS][Traits::SUMS];  // sums over a warp's part of K
+  alignas(16) float part[2][WARPS][Traits::AT_ONCE][Traits::SUMS];  // sums over a warp's part of K
   // Of a lane's values of x: the sum of differences from `about`, and that of their squares.
   float2 lanes[Traits::XROWS * WARPS][Traits::BATCHED ? 8 : 32];
   float about[Traits::XROWS];  // the first value of x
@@ -173,7 +173,8 @@ template <typename Traits> struct Work {
     // SequenceCandidates, when the logits are computed.
     alignas(16) unsigned char rooms[Traits::SAMPLES_EACH ? Traits::XROWS * sizeof(SequenceCandidates) : 1];
   };
-  alignas(16) float out[2][Traits::VERIFY ? 1 : WARPS < 8 ? 8 : WARPS][HEAD + 2];  // of attention: output, maximum, sum
+  // Of attention: output, maximum, sum; with room for LogitsOrSorted where there are few warps.
+  alignas(16) float out[2][Traits::VERIFY ? 1 : WARPS < 8 ? 8 : WARPS][HEAD + 2];
   alignas(16) float weight[WARPS][Traits::ROWS][Traits::WEIGHTS];           // of attention: of keys
   float gain[WARPS][Traits::GAINS];  // of LayerNorm, where registers would spill
   uint32_t slice_x[Traits::XU][WARPS][32], slice_h[Traits::HU][WARPS][32];  // packed places of lanes
@@ -242,9 +243,8 @@ __device__ inline float *out_of(Shared<Traits> &sh, Work<Traits> &work, int buff
   return Traits::VERIFY ? sh.part[buffer][warp][Traits::VERIFY ? row : 0] : work.out[buffer][Traits::VERIFY ? 0 : warp];
 }
 
-// The number of a warp or thread. In kernels that would spill registers, what depends on it is computed where it is
-// used.
-template <bool SPILLS> __device__ inline int opaque_if(int warp) { return SPILLS ? opaque(warp) : warp; }
+// A value. In kernels that would spill registers, what depends on it is computed where it is used.
+template <bool SPILLS> __device__ inline int opaque_if(int v) { return SPILLS ? opaque(v) : v; }
 
 // Where a row of a tile of C inputs begins.
 template <typename Traits> __device__ inline uint32_t place_of_row(int row) {
@@ -303,9 +303,9 @@ template <typename Traits> __device__ void copy_weights(const Params &p, Shared<
         const int rows = hidden && !halves ? s.rows : min(batch_left, halves ? HALF : Traits::TILE_ROWS);
         const int room = hidden ? rows * Traits::CHUNK_PITCH : rows * row_bytes + Traits::PAD;
         const uint32_t place = to.reserve(i, room, rows * row_bytes);
-        // A copy takes this warp 100 ns whatever its size, and copies of several rows reach more of the memory's bandwidth.
-        // Blocks do not wait for each other while logits are computed, so these are not
-        // paced, but for the first ones of kernels that verify, which are copied while the last layer runs.
+        // A copy takes this warp 100 ns whatever its size, and copies of several rows reach more of the memory's
+        // bandwidth. Blocks do not wait for each other while logits are computed, so these are not paced, but for the
+        // first ones of kernels that verify, which are copied while the last layer runs.
         const bool logits = s.out == GS_PERSISTENT_LOGITS,
                    paced = Traits::PACE > 0 && (!logits || (Traits::VERIFY && s.rows - left < 64));
         const int each = hidden ? 1 : logits || Traits::HALVES ? HALF : C <= 768 ? 4 : 1;
@@ -659,7 +659,7 @@ struct Progress {
   bool freed;             // in kernels that verify: barrier FREE of the buffer was waited for
 };
 
-// The steps of a span, of ROWS rows at most or of sequences.
+// The steps of a span, of ROWS rows at once.
 template <typename Traits, int ROWS>
 __device__ __forceinline__ void compute_span(const Params &p, Shared<Traits> &sh, Work<Traits> &work,
                                              const BlockStep *steps, int warp, Span span, Progress &progress) {
@@ -745,8 +745,8 @@ __device__ __forceinline__ void compute_span(const Params &p, Shared<Traits> &sh
 #pragma unroll
           for (int k = 0; k < KEYS; k++) v[k] = load_shared32(vb + min(at + k, have - 1) * 128 + lane * 4);
         };
-        // 384 wide models are slower with it; of 8-bit weights and rows registers would spill.
-        constexpr bool EARLY = !BATCHED && NB > 1 && !(Traits::Q8 && VERIFY);
+        // Of 8-bit weights and rows registers would spill.
+        constexpr bool EARLY = !BATCHED && !(Traits::Q8 && VERIFY);
         constexpr bool LATE = EARLY && VERIFY;  // of rows these loads delay the warps that finish the product before
         if (Traits::HALVES && launch && last)
 #pragma unroll 1
@@ -968,7 +968,9 @@ __device__ __forceinline__ void compute_span(const Params &p, Shared<Traits> &sh
         const char *const packets = p.hidden + (group + r) * 16;
         take_packets<HP>(
             p.header, sh, wanted, need, i, [&](int n) { return packets + (size_t)packet_of(ph[n]) * 16; },
-            [&](int n, const uint4 &u, bool arrived) { put(arrived ? ph[n] : 0, u, xs + r * Traits::ROW + (HALVES ? n / (HU / 2) * (LARGE / 2) : 0)); });
+            [&](int n, const uint4 &u, bool arrived) {
+              put(arrived ? ph[n] : 0, u, xs + r * Traits::ROW + (HALVES ? n / (HU / 2) * (LARGE / 2) : 0));
+            });
         if (group == start) note_arrived<Traits>(sh, warp, buffer);
         __syncwarp();
         if constexpr (BYTES) {
@@ -1315,7 +1317,7 @@ __device__ __forceinline__ void compute_span(const Params &p, Shared<Traits> &sh
           load_x();
           if (group == start_of<Traits>(s)) note_arrived<Traits>(sh, warp, buffer);  // x is on its way
           if (norm) {
-            // Of several rows a lane stores for those of a step of one row that have its packets there.
+            // Of rows of drafts a lane stores for those of a step of one row that have its packets there.
             constexpr int LANES = !VERIFY ? 1 : XP < 4 ? XP : 4;
 #pragma unroll
             for (int e = 0; e < LANES; e++) {
@@ -1394,7 +1396,7 @@ __device__ void compute_steps(const Params &p, Shared<Traits> &sh, Work<Traits> 
   }
 #pragma unroll 1
   for (int n = 0; n < Traits::HU; n++) {
-    constexpr int HALVES = Traits::HALVES ? 2 : 1, LENGTH = LARGE / HALVES, EACH = Traits::HU / HALVES;
+    constexpr int PARTS = Traits::HALVES ? 2 : 1, LENGTH = LARGE / PARTS, EACH = Traits::HU / PARTS;
     const int from = (n / EACH * WARPS + warp) * LENGTH;
     work.slice_h[n][warp][lane] = packed(
         slice(p.pair_h, slice_of(p.h, BF16_PER_PACKET, from, LENGTH, 32 * (n % EACH) + lane, 4 * p.C)), LENGTH);

@@ -503,7 +503,9 @@ bool gs_linear_gemv_takes(const gs_linear_args *a) {
 
 int gs_linear_gemv(gs_stream *s, const gs_linear_args *a) {
   if (!gs_linear_gemv_takes(a))
-    return gs_fail(GS_UNSUPPORTED, "linear: variant gemv takes up to %d rows of x, and rows of W of whole 16 bytes",
+    return gs_fail(GS_UNSUPPORTED,
+                   "linear: variant gemv takes up to %d rows of x, a multiple of 4 values apart, and rows of W of whole 16 "
+                   "bytes; x, W, gain and shift begin at a multiple of 16",
                    GS_GEMV_ROWS);
   return s->stamps.areas ? gs_linear_gemv_watched(s, a) : by_type<gs_unstamped>(s, a);
 }

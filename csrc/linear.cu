@@ -68,6 +68,7 @@ __global__ __launch_bounds__(kThreads) void linear_naive(const S stamp, const X 
     __syncthreads();
   }
 
+  // The code is there once, not 16 times: the sums move down, so that they stay in registers.
 #pragma unroll 1
   for (int e = 0; e < 16; e++) {
     const int m = m0 + ty + 16 * (e / 4), n = n0 + tx + 16 * (e % 4);

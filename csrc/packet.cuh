@@ -1,6 +1,7 @@
 // A packet: 16 bytes that blocks of a running kernel exchange, 12 of values and the epoch, which is the number of the
-// step that wrote them. Loads and stores are atomic, so a block that finds the epoch it needs has the values too. No step
-// has epoch 0, and none that of an earlier step: the host clears all packets before epochs of 32 bits are used up.
+// step that wrote them. Loads and stores are atomic, so a block that finds the epoch it needs has the values too. No
+// step has epoch 0, and none that of an earlier step: the host clears all packets before epochs of 32 bits are used up.
+// Single steps begin anew without that, since each writes its packets again.
 #pragma once
 
 #include "common.cuh"

@@ -77,7 +77,7 @@ type LinearArgs struct {
 	size              uint32
 	Variant           int32
 	X                 Ptr // (M, K) of DType; float32 where Gain is given
-	W                 Ptr // (N, K) of DType; Q8 for the variant gemv only
+	W                 Ptr // (N, K) of DType; Q8 for the variants gemv and rows only
 	Bias              Ptr // (N) float32, or 0
 	BiasBF16          Ptr // (N) bfloat16, or 0
 	Gain, Shift       Ptr // (K) float32, or 0

@@ -189,8 +189,8 @@ func checkPersistent(op string, a *PersistentArgs, run bool) error {
 }
 
 // Persistent launches decode steps, one after another in one kernel: token = argmax of the logits of each, unless
-// Candidates or LogitsOnly is set. Or, with Rows, a prompt, and the token after it. Of no Tokens the kernel is loaded
-// only. The program must be one that the kernel has, with each step's data in its shape, and positions must stay below
+// Candidates or LogitsOnly is set. Or, with Rows, a prompt, and the token after it. With Tokens 0 the kernel is
+// loaded, and nothing runs. The program must be one that the kernel has, with each step's data in its shape, and positions must stay below
 // P: neither is checked.
 func (s *Stream) Persistent(a PersistentArgs) error {
 	if err := checkPersistent("Persistent", &a, true); err != nil {

@@ -150,8 +150,8 @@ func (d *drafts) launch(r *Runner, l *persistent.Launch, position int) {
 	}
 }
 
-// preload loads the kernel that verifies while launches run, so that no trial waits for it. There is none before the
-// third launch.
+// preload loads the kernel that verifies while launches run, so that no trial waits for it. No trial
+// comes before the third launch.
 func (d *drafts) preload(r *Runner, l persistent.Launch) error {
 	if !d.auto || d.nth != 2 || len(r.options.Layers) < leastLayers {
 		return nil

@@ -197,6 +197,7 @@ func (r *Runner) singleLaunches(c *compiled) *compiled {
 func (r *Runner) nextSingly(at passAt) {
 	p := &r.persistent
 	p.tail = (at.position - p.began) % p.kernel.Tokens(r.state.sampling)
+	// Packets need not be cleared: those of so many epochs ago have been written again.
 	p.epoch = (p.epoch + uint32(p.kernel.Steps())) % persistent.MostEpochs
 }
 

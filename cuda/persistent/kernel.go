@@ -239,7 +239,7 @@ func (k *Kernel) Verifies(s gpt2.Sampling) bool {
 type Launch struct {
 	At       Addresses
 	Sampling gpt2.Sampling
-	Tokens   int  // decode steps, at most Kernel.Tokens; 1 of a prompt
+	Tokens   int  // decode steps, at most Kernel.Tokens; 1 of a prompt; 0: the kernel is loaded only
 	Rows     int  // of a prompt; 1: decode steps
 	Apart    bool // it leaves the logits of its one step to another kernel
 	Verify   int  // of passes that verify drafts, the rows at most; 0: steps of one token

@@ -47,9 +47,9 @@ func Waited() float64 { return waited("/proc/self/task") }
 
 func waited(tasks string) float64 {
 	var ran, late float64 // ns
-	threads, _ := filepath.Glob(filepath.Join(tasks, "*/schedstat"))
+	threads, _ := filepath.Glob(filepath.Join(tasks, "*"))
 	for _, thread := range threads {
-		data, _ := os.ReadFile(thread) // nothing if the thread ended
+		data, _ := os.ReadFile(filepath.Join(thread, "schedstat")) // nothing if the thread ended
 		var on, off float64
 		if _, err := fmt.Sscan(string(data), &on, &off); err == nil && on >= 0 && off >= 0 {
 			ran, late = ran+on, late+off

@@ -38,7 +38,8 @@ void gs_huge_pages(void *p, size_t bytes, int on) {
 	(void)p, (void)bytes, (void)on;
 #ifdef MADV_HUGEPAGE
 	enum { COLLAPSE = 25 }; // MADV_COLLAPSE, since Linux 6.1
-	madvise(p, on ? bytes / HUGE_PAGE * HUGE_PAGE : mapped(bytes), on ? MADV_HUGEPAGE : MADV_NOHUGEPAGE); // a hint
-	if (on) madvise(p, bytes / HUGE_PAGE * HUGE_PAGE, COLLAPSE);
+	const size_t size = on ? bytes / HUGE_PAGE * HUGE_PAGE : mapped(bytes);
+	madvise(p, size, on ? MADV_HUGEPAGE : MADV_NOHUGEPAGE); // hints, which a system may not know
+	if (on) madvise(p, size, COLLAPSE);
 #endif
 }

@@ -34,7 +34,8 @@ INLINE int64_t panel_words(const gs_cache *c, int64_t n) { return (c->dtype == G
 INLINE int64_t key_panel(const gs_cache *c) { return c->dtype == GS_BF16 ? padded(c->HS) / 2 * GS_NR : c->HS * GS_NR; }
 INLINE int64_t value_panel(const gs_cache *c) { return panel_words(c, KEYS); }
 
-// keys_of and values_of return the keys and values of a head from slot k on. k is a multiple of 32.
+// keys_of and values_of return the keys and values of a head from slot k on. k is a multiple of 32; of
+// values, any slot, of a bfloat16 cache an even one.
 INLINE float *keys_of(const gs_cache *c, int64_t b, int64_t h, int64_t k) {
 	const int64_t panels = (b * c->NH + h) * KEYS / GS_NR, words = key_panel(c); // before those of the head; of one
 	return c->data + k / KEYS * c->stride + panels * (words + panel_words(c, padded(c->HS))) + k % KEYS / GS_NR * words;
@@ -149,7 +150,7 @@ static void attention_one(gs_worker *w, const gs_attention *o) {
 	const gs_cache *c = &o->cache;
 	int64_t HS = c->HS, NH = c->NH, HSp = padded(HS), queries = (int64_t)o->B * o->nq;
 	const float scale = o->scale * LOG2_E;
-	int64_t most = 0, record = HSp + GS_NR, slots = (c->S + KEYS - 1) / KEYS; // work: (queries, NH, slots, record): m, l, out
+	int64_t most = 0, record = HSp + GS_NR, slots = c->S / KEYS; // work: (queries, NH, slots, record): m, l, out
 	for (int64_t r = 0; r < queries; r++)
 		if (chunks_of(o, r) > most) most = chunks_of(o, r);
 	const int64_t groups = (o->nq + GS_GR - 1) / GS_GR; // of queries of a sequence, which read its keys and values once

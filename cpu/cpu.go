@@ -172,9 +172,9 @@ func (p *packedModel) vector(name string) (v mem[float32]) {
 	return v
 }
 
-// formOf says how a matrix is held: as (K, N), in which type, and by rows or in panels. Matrices that rows are looked up
+// formOf says how a parameter is held: as (K, N), in which type, and by rows or in panels. Matrices that rows are looked up
 // in are held by rows, and so are those that a checkpoint stores by rows, unless they are 8-bit: their blocks exist in
-// panels only.
+// panels only. A vector is a float32 matrix of one row.
 func formOf(c gpt2.Config, p gpt2.Param, held dtype) (K, N int, d dtype, table bool) {
 	if len(p.Shape) == 1 {
 		return 1, p.Shape[0], float32Type, false

@@ -44,7 +44,7 @@ type runner struct {
 	plans   *gpt2.PlanCache
 
 	// What passes share, in C memory. Position and ids lie there too, so that a compiled pass never changes.
-	caches   []*cache // per slot
+	caches   []*cache // per slot of the plan; the first one's data is that of all, and only it is filled and freed
 	position mem[int32]
 	ids      mem[int32]
 	work     mem[float32]
@@ -263,9 +263,7 @@ func (r *runner) pass(ctx context.Context, c *compiled) error {
 	if pass.From > 0 {
 		r.eachKept(past, pass.Tokens, func(kept, x []float32) { copy(x, kept) })
 	}
-	if r.caches != nil {
-		r.caches[0].fill(past + pass.Tokens)
-	}
+	r.caches[0].fill(past + pass.Tokens)
 	note := r.recording.begin(r, c)
 	whole, err := c.execute(r.recording)
 	if err != nil {

@@ -346,12 +346,16 @@ func (w *weight) pack(p *pool, src []byte, d dtype, transposed bool, r0, r1 int)
 type source = C.gs_source
 
 func (w *weight) source(at int64, d dtype, transposed bool) source {
+	rows := w.K
+	if transposed {
+		rows = w.N
+	}
 	return source{w: w.c(), at: C.int64_t(at), dtype: C.int32_t(d), transposed: flag(transposed),
-		rows: C.int64_t(map[bool]int{false: w.K, true: w.N}[transposed])}
+		rows: C.int64_t(rows)}
 }
 
-// packFile is pack of sources in an open file. Of those that are bad, pack has to tell what is wrong, or rows are too
-// long.
+// packFile is pack of sources in an open file. It sets bad of those that pack has to read again: it tells what is wrong,
+// or rows are too long for a worker's scratch.
 func (p *pool) packFile(fd uintptr, sources []source) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -450,9 +454,9 @@ type linearStep struct {
 // cache is the KV cache of one layer for B sequences of S slots, as float32 or bfloat16 (layouts in kernels.h).
 type cache struct {
 	data                 mem[float32] // words of 32 bits
-	stride, B, S, NH, HS int
+	stride, B, S, NH, HS int          // stride: words between blocks of GS_KEYS slots
 	dtype                dtype
-	moved                int // how many blocks of slots are on huge pages
+	moved                int // of the first layer's: how many blocks of slots, of all layers, are on huge pages
 }
 
 // words is the size of the keys and values of n slots. Keys of float32 are not padded.

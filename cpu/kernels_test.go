@@ -1381,3 +1381,24 @@ func TestMaxima(t *testing.T) {
 		}
 	}
 }
+
+// What blocks hold stays when they are moved to huge pages.
+func TestFillKeepsWhatIsThere(t *testing.T) {
+	caches, err := newCaches(8, 1, 600, 12, 64, float32Type)
+	must(t, err)
+	c := caches[0]
+	defer c.data.free()
+	for i := range c.data.slice() {
+		c.data.slice()[i] = float32(i % 1021)
+	}
+	for _, n := range []int{255, 256, 300, 700} {
+		if c.fill(n); c.moved != n/256 {
+			t.Fatalf("%d tokens: %d blocks are on huge pages", n, c.moved)
+		}
+		for i, v := range c.data.slice() {
+			if v != float32(i%1021) {
+				t.Fatalf("%d tokens: word %d is %g", n, i, v)
+			}
+		}
+	}
+}

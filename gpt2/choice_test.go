@@ -43,7 +43,7 @@ func simulate(r *rand.Rand, accept map[Drafter]float64, tokens int) (took float6
 	c := choice{ways: []way{{}, {Speculation: Speculation{DraftExits, 1, 4}}, {Speculation: Speculation{DraftLookup, 0, 3}}},
 		until: firstTrial, pause: firstPause}
 	for made < tokens {
-		by := c.ways[c.now].Speculation
+		by := c.ways[c.now()].Speculation
 		cost, n := 1.0, 1
 		if by.Drafts > 0 {
 			cost = float64(by.Drafts+1)*float64(by.Layers)/6 + float64(6-by.Layers)/6*1.05

@@ -15,7 +15,7 @@ type Token struct {
 	LogProb  float32      // natural log of the model's probability of it, NaN unless Sampling.LogProbs
 	Top      []Likelihood // the likeliest tokens, by falling probability: Sampling.TopLogProbs of them
 
-	share float64 // its probability among those it was drawn from; 0 if it was not drawn on the host
+	share float64 // its probability among those it was drawn from, at most 1 % too large; 0 if it was not drawn on the host
 }
 
 // Likelihood is what the model gives a token. Penalties, temperature and cuts (top-k, top-p, min-p) have no part in it.
@@ -226,53 +226,61 @@ func (s *Sampler) draw(o Sampling, logits []float32, largest float32, u float64)
 	if k <= 0 || k > len(logits) {
 		k = len(logits)
 	}
-	// Sorting takes longest. What min-p will cut need not be sorted, nor tokens that are drawn in one of a hundred cases at
-	// most, all together, unless this is such a case. Rounding decides below.
-	nucleus := o.TopP > 0 && o.TopP < 1
-	ratio, open := o.MinP, o.MinP == 0 && !nucleus
-	if open {
-		ratio = 0.01 / float64(k)
+	nucleus, least := o.TopP > 0 && o.TopP < 1, o.MinP
+	switch {
+	case nucleus:
+		least = 0 // top-p is of the sum of all
+	case o.MinP == 0:
+		// Sorting takes longest. Tokens that are drawn in one of a hundred cases at most, all together, are not sorted unless
+		// this is such a case: unless the token depends on what they have, from nothing to `left`.
+		seldom := 0.01 / float64(k)
+		total := s.weigh(o, logits, k, largest, seldom)
+		left := seldom * float64(k-len(s.candidates))
+		if i := at(s.candidates, u*total); i >= 0 && i == at(s.candidates, u*(total+left)) {
+			return s.candidates[i].id, s.candidates[i].p / total
+		}
 	}
-	for ; ; ratio, open = 0, false {
-		least := float32(math.Inf(-1))
-		if ratio > 0 && !nucleus {
-			least = float32(float64(largest)+o.Temperature*math.Log(ratio)) - 1e-3*(1+float32(math.Abs(float64(largest))))
-		}
-		s.keepTop(logits, k, least)
-		total, left := 0.0, 0.0 // left: the most that those may have which are not sorted
-		for i := range s.candidates {
-			c := &s.candidates[i]
-			c.p = math.Exp((float64(c.logit) - float64(largest)) / o.Temperature)
-			total += c.p
-		}
-		kept := s.candidates
-		if open {
-			left = ratio * float64(k-len(kept))
-		}
+	total := s.weigh(o, logits, k, largest, least)
+	kept := s.candidates
+	if nucleus {
 		sum := 0.0
-		if i := slices.IndexFunc(kept, func(c candidate) bool { sum += c.p; return sum >= o.TopP*total }); nucleus && i >= 0 {
+		if i := slices.IndexFunc(kept, func(c candidate) bool { sum += c.p; return sum >= o.TopP*total }); i >= 0 {
 			kept = kept[:i+1]
 		}
-		if i := slices.IndexFunc(kept, func(c candidate) bool { return c.p < o.MinP*kept[0].p }); i >= 0 {
-			kept = kept[:i]
-		}
-		total = 0
-		for _, c := range kept {
-			total += c.p
-		}
-		rest, most := u*total, u*(total+left)
-		for _, c := range kept {
-			if rest, most = rest-c.p, most-c.p; most < 0 {
-				return c.id, c.p / total
-			} else if rest < 0 {
-				break
-			}
-		}
-		if left == 0 {
-			last := kept[len(kept)-1] // rounding left a remainder
-			return last.id, last.p / total
-		}
 	}
+	if i := slices.IndexFunc(kept, func(c candidate) bool { return c.p < o.MinP*kept[0].p }); i >= 0 {
+		kept = kept[:i]
+	}
+	total = 0
+	for _, c := range kept {
+		total += c.p
+	}
+	i := at(kept, u*total)
+	if i < 0 {
+		i = len(kept) - 1 // rounding left a remainder
+	}
+	return kept[i].id, kept[i].p / total
+}
+
+// weigh sorts the k best tokens, but for such as are less than `least` times as probable as the likeliest (rounding may
+// keep some of these), and returns the sum of what they have: exp((logit - largest) / temperature) each.
+func (s *Sampler) weigh(o Sampling, logits []float32, k int, largest float32, least float64) (total float64) {
+	logit := float32(math.Inf(-1))
+	if least > 0 {
+		logit = float32(float64(largest)+o.Temperature*math.Log(least)) - 1e-3*(1+float32(math.Abs(float64(largest))))
+	}
+	s.keepTop(logits, k, logit)
+	for i := range s.candidates {
+		c := &s.candidates[i]
+		c.p = math.Exp((float64(c.logit) - float64(largest)) / o.Temperature)
+		total += c.p
+	}
+	return total
+}
+
+// at returns the index of the first candidate with which the sum exceeds so much, -1 if none does.
+func at(all []candidate, rest float64) int {
+	return slices.IndexFunc(all, func(c candidate) bool { rest -= c.p; return rest < 0 })
 }
 
 // keepTop fills s.candidates with the k best of the logits that are not less than least,

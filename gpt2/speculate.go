@@ -156,7 +156,7 @@ func (g *generation) speculate(ctx context.Context, n int) error {
 		made, before, drafted := g.made, g.stats.DecodeTime, g.stats.Speculated.Drafted
 		by, measured := g.Speculate, g.Speculate.By == DraftAuto
 		if measured {
-			by = g.choice.ways[g.choice.now].Speculation
+			by = g.choice.ways[g.choice.now()].Speculation
 		}
 		if err := g.round(ctx, by, min(by.Drafts, n-1)); err != nil {
 			return err
@@ -262,9 +262,8 @@ func lookUp(text []int32, n int) []int32 {
 // less often, and goes on with the fastest.
 type choice struct {
 	ways  []way // the first is none
-	now   int   // in use
 	trial int   // rounds left of a trial; 0 if the fastest is in use
-	turn  int   // the way that was tried last
+	turn  int   // the way that is tried, or was last
 	best  int   // the way that was fastest last
 	until int   // rounds until the next trial
 	pause int   // rounds until the next trials of all
@@ -289,8 +288,9 @@ func (w *way) round(n int, took float64) float64 {
 }
 
 // Of trials: how many rounds they take, after how many the first begins, how many lie between trials of all ways at
-// first and at most. What a way took is forgotten over so many rounds. A way must be faster than none by so much.
-const trialRounds, firstTrial, firstPause, mostPause, forget, gain = 12, 2, 48, 512, 32, 1.03
+// first and at most. What a way took is forgotten over so many rounds. A way must be faster than none by
+// `gain`; that in use stays until it is slower than none by `keep`, since times vary.
+const trialRounds, firstTrial, firstPause, mostPause, forget, gain, keep = 12, 2, 48, 512, 32, 1.03, 1.02
 
 // newChoice returns the ways to speculate that a session has, nil if there are none.
 func newChoice(s *Session) *choice {
@@ -308,18 +308,27 @@ func newChoice(s *Session) *choice {
 	return c
 }
 
+// now returns the way in use.
+func (c *choice) now() int {
+	if c.trial > 0 {
+		return c.turn
+	}
+	return c.best
+}
+
 // perToken returns what a token took, as far as a way was measured.
 func (w *way) perToken() float64 { return w.ns / w.tokens }
 
 // took notes what a round with so many drafts made in which time.
 func (c *choice) took(tokens, drafted int, d time.Duration) {
-	w := &c.ways[c.now]
+	now := c.now()
+	w := &c.ways[now]
 	w.tokens += float64(tokens) - w.tokens/forget
 	w.ns += w.round(drafted, float64(d)) - w.ns/forget
 	if c.trial > 0 {
 		c.trial--
 		// One that is much slower than another is not tried longer; drafts have two rounds.
-		again := c.now > 0 && (tokens > 1 || c.trial == trialRounds-1)
+		again := now > 0 && (tokens > 1 || c.trial == trialRounds-1)
 		if c.trial > 0 && (again || w.perToken() < 1.5*c.ways[c.fastest()].perToken()) {
 			return
 		}
@@ -328,13 +337,12 @@ func (c *choice) took(tokens, drafted int, d time.Duration) {
 		if c.until, c.turn = 1, (c.turn+1)%len(c.ways); c.turn == 0 { // all were tried
 			c.until, c.pause = c.pause, min(4*c.pause, mostPause)
 		}
-		c.now, c.trial = c.turn, trialRounds
-		c.ways[c.now].tokens /= forget // what it took long ago counts little
-		c.ways[c.now].ns /= forget
+		c.trial = trialRounds
+		c.ways[c.turn].tokens /= forget // what it took long ago counts little
+		c.ways[c.turn].ns /= forget
 		return
 	}
 	c.best = c.fastest()
-	c.now = c.best
 }
 
 // fastest returns the way that takes least for a token.
@@ -342,8 +350,8 @@ func (c *choice) fastest() int {
 	best := 0
 	for i := range c.ways {
 		least := c.ways[best].perToken()
-		if best == 0 && i == c.best { // times vary
-			least *= 1.02
+		if best == 0 && i == c.best {
+			least *= keep
 		} else if best == 0 {
 			least /= gain
 		}

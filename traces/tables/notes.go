@@ -155,7 +155,7 @@ func overheadNotes(h *traces.Header, of []Passes, misleads bool) []string {
 		if percent, ok := l.Longer(); ok {
 			note := fmt.Sprintf("recording overhead: recording made a %s %s: %s", l.Phase, traces.LongerText(percent), times)
 			if misleads {
-				note += "; it may be more: the recording is not whole"
+				note += "; unreliable, since shares mislead"
 			}
 			notes = append(notes, note)
 		} else {

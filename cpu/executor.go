@@ -187,6 +187,7 @@ func (r *runner) decode(ctx context.Context, c *compiled) error {
 	if r.group == nil {
 		return r.pass(ctx, c)
 	}
+	r.caches[0].fill(r.Position() + 1)
 	logits, err := r.group.step(ctx, r)
 	if err != nil {
 		return err

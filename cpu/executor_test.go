@@ -297,6 +297,23 @@ func TestWaysAgree(t *testing.T) {
 	}
 }
 
+// Decode steps that sessions take together move blocks to huge pages as others do.
+func TestJointStepsFill(t *testing.T) {
+	m := newModel(t, "random:L=64,C=64,NH=1,V=31,T=300,F=1")
+	b, _ := newBackend(t, Options{}).Join(m)
+	r, err := b.Prepare(t.Context(), m, gpt2.Options{Layers: gpt2.FirstLayers(64), Batch: 1, Context: 300})
+	must(t, err)
+	defer r.Close()
+	_, err = r.Prefill(t.Context(), make([]int32, 255), gpt2.Pass{Batch: 1, Tokens: 255, Logits: gpt2.LogitsLast, Sample: true})
+	must(t, err)
+	cache := r.(*runner).caches[0]
+	before := cache.moved
+	must(t, r.Decode(t.Context(), 1, func([]gpt2.Token) bool { return true }))
+	if before != 0 || cache.moved != 1 {
+		t.Fatalf("blocks on huge pages: %d of 255 tokens, %d of 256", before, cache.moved)
+	}
+}
+
 // TestVerifyEqualsDecode checks that passes that verify, of each number of rows, give each row the logits of a decode
 // step, bit for bit, for every type and version: of all layers, and of those that follow a draft's.
 func TestVerifyEqualsDecode(t *testing.T) {

@@ -20,12 +20,24 @@
 // number.
 #define Q8_LEAST 0x1p-119f
 
-typedef int8_t vb __attribute__((vector_size(VL)));
-typedef int8_t vb_any __attribute__((vector_size(VL), aligned(1), may_alias));
 typedef int16_t v8s __attribute__((vector_size(16), may_alias));
 typedef uint16_t v8u __attribute__((vector_size(16), may_alias));
 
 enum { Q8_BLOCK_FLOATS = sizeof(gs_q8_block) / 4 }; // of scratch
+
+// store_bytes stores the lowest byte of each lane. GCC takes 50 instructions for __builtin_convertvector.
+INLINE void store_bytes(int8_t *p, vi v) {
+#if GS_VB == 64
+	_mm_storeu_si128((__m128i *)p, _mm512_cvtepi32_epi8((__m512i)v));
+#elif GS_VB == 32
+	const __m256i low = _mm256_set1_epi32(0x0c080400);
+	_mm_storel_epi64((__m128i *)p, _mm256_castsi256_si128(_mm256_permutevar8x32_epi32(
+		_mm256_shuffle_epi8((__m256i)v, low), _mm256_set_epi32(0, 0, 0, 0, 0, 0, 4, 0))));
+#else
+	typedef int8_t bytes __attribute__((vector_size(VL), aligned(1), may_alias));
+	*(bytes *)p = __builtin_convertvector(v, bytes);
+#endif
+}
 
 INLINE vf absolute(vf x) { return (vf)((vu)x & 0x7fffffffu); }
 
@@ -53,7 +65,7 @@ INLINE void quantise_row(const int pairs, gs_q8_block *out, const float *x, int6
 		for (int j = 0; j < NVP; j++) {
 			vf t = v[j] * inverse + Q8_ROUND;
 			sum += t - Q8_ROUND;
-			*(vb_any *)(o->q + j * VL) = __builtin_convertvector((vi)t, vb);
+			store_bytes(o->q + j * VL, (vi)t);
 		}
 		float total = sum_lanes(sum);
 		o->offset = total >= -GS_QB * 127 && total <= GS_QB * 127 ? -128 * (int32_t)total : 0; // else x has a NaN

@@ -215,7 +215,7 @@ func (r *Record) timeless() bool {
 const (
 	DroppedRecords  = "activity records"               // CUPTI had no buffer for them
 	DroppedNodes    = "graph nodes"                    // there was no room for them
-	DroppedTimes    = "times of activity records"      // no room on the device, or the work had not ended
+	DroppedTimes    = "records of work without times"  // no room on the device, or the work had not ended
 	DroppedBuffers  = "ends of activity buffers"       // they could not be read
 	DroppedPushes   = "tags that were nested too deep" //
 	DroppedByCUPTI  = "all after CUPTI's fatal error"  // CUPTI detached itself

@@ -43,7 +43,7 @@ func NewControl(limit int64, graphNodes, allCalls bool) (*Control, error) {
 	}
 	folder, err := os.MkdirTemp("", "infer-record-")
 	if err != nil {
-		return nil, fmt.Errorf("there is no place for a spool: %w; TMPDIR names another folder", humanize.Cause(err))
+		return nil, fmt.Errorf("%s has no place for a spool: %w; set TMPDIR to another folder", os.TempDir(), humanize.Cause(err))
 	}
 	k := &Control{Folder: folder, known: map[string]bool{}}
 	if k.library, err = filepath.Abs(library); err == nil {
@@ -51,7 +51,7 @@ func NewControl(limit int64, graphNodes, allCalls bool) (*Control, error) {
 	}
 	if err != nil {
 		os.RemoveAll(folder)
-		return nil, fmt.Errorf("%s: no spool can be made: %w; TMPDIR names another folder", folder, humanize.Cause(err))
+		return nil, fmt.Errorf("%s: no spool can be made: %w; set TMPDIR to another folder", folder, humanize.Cause(err))
 	}
 	k.c.version, k.c.limit, k.c.options = C.GS_CUPTI_ABI_VERSION, C.int64_t(limit), Options{}.c()
 	k.c.options.kinds = k.c.options.kinds&^(1<<KindExternal) | 1<<KindMemory | 1<<KindDevice

@@ -22,7 +22,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"gpt2scope/cuda/cupti"
-	"gpt2scope/internal/humanize"
 	"gpt2scope/internal/stats"
 	"gpt2scope/nvtx"
 	"gpt2scope/record"
@@ -130,7 +129,7 @@ func (r *Run) run() error {
 	c.Env = append(os.Environ(), r.control.Environment()...)
 	begun := time.Now()
 	if err := c.Start(); err != nil {
-		return fmt.Errorf("%s cannot be started: %w", r.o.Command[0], humanize.Cause(err))
+		return fmt.Errorf("the command cannot be started: %w", err)
 	}
 	r.counters = startCounters(r.o.Forget)
 	ended := make(chan error, 1)

@@ -15,7 +15,12 @@ INLINE void lookup(float *y, const gs_weight *w, int64_t id, int64_t c, int64_t 
 		const uint16_t *p = (const uint16_t *)w->data + id * row_length(w) + c;
 		for (int64_t i = 0; i < n; i++) y[i] = widen_bf16(p[i]);
 	} else {
-		for (int64_t i = 0; i < n; i++) y[i] = q8_at(w, c + i, id);
+		for (int64_t i = 0; i < n; i += GS_QB) {
+			const char *block = q8_block_of(w, id / GS_NR, (c + i) / GS_QB);
+			const uint8_t *q = (const uint8_t *)block + 2 * GS_NR + id % GS_NR * 4;
+			const float d = widen_bf16(((const uint16_t *)block)[id % 16 * 2 + id % GS_NR / 16]);
+			for (int64_t k = 0; k < GS_QB && i + k < n; k++) y[i + k] = d * (float)(q[k / 4 * 4 * GS_NR + k % 4] - 128);
+		}
 	}
 }
 

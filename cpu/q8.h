@@ -149,12 +149,4 @@ static void widen_q8(float *dst, const char *block, int64_t n) {
 	}
 }
 
-// q8_at returns the weight in row k, column n.
-INLINE float q8_at(const gs_weight *w, int64_t k, int64_t n) {
-	const char *block = q8_block_of(w, n / GS_NR, k / GS_QB);
-	uint16_t d = ((const uint16_t *)block)[n % 16 * 2 + n % GS_NR / 16];
-	uint8_t q = ((const uint8_t *)block)[2 * GS_NR + k % GS_QB / 4 * 4 * GS_NR + n % GS_NR * 4 + k % 4];
-	return widen_bf16(d) * (float)((int)q - 128);
-}
-
 #endif

@@ -20,7 +20,7 @@ func Merge(list []*Trace, names []string) (*Trace, error) {
 		return list[0], nil
 	}
 	f := list[0].Header
-	m := merger{processes: map[int64]bool{}, devices: map[int32]Device{}, worked: map[int32]bool{},
+	m := merger{processes: map[int64]bool{}, worked: map[int32]bool{},
 		header: Header{Version: f.Version, Tool: f.Tool, Release: f.Release, Recorder: f.Recorder, Base: f.Base,
 			Clock: f.Clock, DType: f.DType, Versions: f.Versions, Colours: f.Colours, Inferred: f.Inferred,
 			Against: f.Against, CostsFrom: f.CostsFrom}}
@@ -53,7 +53,6 @@ type merger struct {
 	header    Header
 	events    []Event
 	processes map[int64]bool
-	devices   map[int32]Device
 	worked    map[int32]bool // devices that a recording before has work of
 	ranges    uint64         // ids of ranges up to this one are used
 }
@@ -82,21 +81,20 @@ func (m *merger) add(t *Trace, name string) {
 	alone := slices.ContainsFunc(t.Header.Ranks, func(r Rank) bool { return r.OwnGPU })
 	for _, d := range t.Header.Devices {
 		from := int32(d.ID)
-		id := from
-		same := func() bool {
-			known := m.devices[id]
-			return known.Name == d.Name && (known.UUID == d.UUID || known.UUID == "" || d.UUID == "") &&
-				!(alone && works[from] && m.worked[id])
+		at := slices.IndexFunc(h.Devices, func(o Device) bool {
+			same := o.UUID == d.UUID
+			if o.UUID == "" || d.UUID == "" {
+				same = o.Name == d.Name && o.ID >= d.ID
+			}
+			return same && !(alone && works[from] && m.worked[int32(o.ID)])
+		})
+		if at < 0 {
+			for slices.ContainsFunc(h.Devices, func(o Device) bool { return o.ID == d.ID }) {
+				d.ID++
+			}
+			at, h.Devices = len(h.Devices), append(h.Devices, d)
 		}
-		for _, used := m.devices[id]; used && !same(); _, used = m.devices[id] {
-			id++
-		}
-		if _, used := m.devices[id]; !used {
-			d.ID = int(id)
-			m.devices[id] = d
-			h.Devices = append(h.Devices, d)
-		}
-		devices[from] = id
+		devices[from] = int32(h.Devices[at].ID)
 	}
 	device := func(id int32) int32 {
 		if now, ok := devices[id]; ok {

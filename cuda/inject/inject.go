@@ -315,7 +315,10 @@ func (r *Run) Trace() (*traces.Trace, error) {
 		}
 		var h traces.Header
 		r.clock.Header(func(all *traces.Header) { h = *all })
-		h.Command, h.Devices, h.Events = p.Command, p.devices, int64(len(events))
+		h.Command, h.Events = p.Command, int64(len(events))
+		h.Devices = slices.DeleteFunc(p.devices, func(d traces.Device) bool { // which CUDA_VISIBLE_DEVICES hides
+			return d.ClockHz == 0 && !slices.ContainsFunc(events, func(e traces.Event) bool { return int(e.Lane.Device) == d.ID })
+		})
 		p.Describe(&h, events)
 		if h.Overhead = r.overhead(events); !r.o.GraphNodes {
 			h.NotRecorded = append(h.NotRecorded, "the nodes of graphs (--graph-nodes records them)")

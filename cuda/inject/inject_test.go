@@ -85,6 +85,7 @@ var programs = map[string]func(*gpu){
 		g.start(130001, "", 0)
 		g.NVTX()
 		g.c.Record(fake.Work{Kind: int(cupti.KindDevice), Name: "Fake GPU", Bytes: 1 << 30})
+		g.c.Record(fake.Work{Kind: int(cupti.KindDevice), Device: 1, Name: "GPU that the program cannot see"})
 		for i := range 30 {
 			g.Range("step", func() {
 				g.Range("first", func() { g.kernel("_Z3addPf") })

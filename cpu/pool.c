@@ -52,14 +52,6 @@ int64_t gs_now(void) {
 	return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-static inline void pause_core(void) {
-#if defined(__x86_64__) || defined(__i386__)
-	__builtin_ia32_pause();
-#elif defined(__aarch64__)
-	__asm__ volatile("isb" ::: "memory");
-#endif
-}
-
 // p->arrived counts iterations in its lower bits, and above them workers that sleep.
 #define GS_ASLEEP ((uint64_t)1 << 48)
 

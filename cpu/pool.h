@@ -80,6 +80,14 @@ static inline int gs_late(const gs_worker *w) {
 // done.
 int gs_count(gs_worker *w);
 
+static inline void pause_core(void) {
+#if defined(__x86_64__) || defined(__i386__)
+	__builtin_ia32_pause();
+#elif defined(__aarch64__)
+	__asm__ volatile("isb" ::: "memory");
+#endif
+}
+
 // gs_take returns an iteration of the loop of this phase that no worker has taken, -1 if there is none.
 static inline int64_t gs_take(gs_worker *w) {
 	gs_pool *p = w->pool;
@@ -103,10 +111,13 @@ static inline int64_t gs_take(gs_worker *w) {
 		}
 		// The worker that all wait for usually ends with its own share. It need not read the tickets of all others, in other
 		// cores' caches.
-		if (w->victim == 0 && w->done > 0 && gs_count(w)) {
+		if (w->victim > 0) continue;
+		if (w->done > 0 && gs_count(w)) {
 			w->victim = w->n;
 			return -1;
 		}
+		// Nor need others while they end theirs: reading a ticket slows its worker, the more workers there are.
+		for (int i = 1; i < w->n && !gs_late(w); i++) pause_core();
 	}
 	return -1;
 }

@@ -147,7 +147,7 @@ template <typename Width, typename Run> int with_kernel(const gs_persistent_args
   }
   if (a->B > 1) return run(typename Width::Batched());
   if (a->verify) {
-    if constexpr (Width::NB <= 2) return run(typename Width::Verify());
+    if constexpr (Width::NB <= 2 || Width::HALVES) return run(typename Width::Verify());
     else
       return gs_fail(GS_UNSUPPORTED, "no kernel verifies drafts of a width of %d", a->C);
   }

@@ -81,9 +81,11 @@ struct Traits {
   static constexpr int STEP = Q8 && ROW_BYTES / 16 % 2 ? 2 : 1;
   static constexpr int PAD =
       !Q8 ? 64 : (256 + (STEP * ROW_BYTES % 128 == 64 ? 32 : 64) - TILE_ROWS / 2 * ROW_BYTES % 128) % 128;
-  // In the widest kernel of one sequence a step is about as large as the ring. Of 4C inputs a warp has a part of the first
-  // half of each row, in registers before x arrives, then one of the second half. Keys of the launch are read back.
-  static constexpr bool HALVES = NB == 5 && !MANY && !Q8;
+  // In the widest kernels of one sequence a step is about as large as the ring. Of 4C inputs a warp has a part of the
+  // first half of each row, in registers before x arrives, then one of the second half. Keys of the launch are read back.
+  static constexpr bool HALVES = NB == 5 && !BATCHED && !Q8;
+  // Of rows there, shared memory has room for one half of x, and registers for a second fragment once x has arrived.
+  static constexpr bool TIGHT = HALVES && VERIFY;
   // Bytes per clock that a block copies while layers run: bursts delay the packets of other blocks. 0: it is not paced.
   static constexpr int PACE = !WIDE ? 16 : HALVES ? 40 : 0;
   // Tiles of the rows of 4C inputs, side by side; of a half there is one for TILE_ROWS / 2 rows.
@@ -107,13 +109,14 @@ struct Traits {
   // halves lie in other banks.
   static constexpr int LOW = MANY && NB % 2 == 0 ? SMALL + 32 : SMALL;
   // Lanes that store packets of four rows at once have banks of their own.
-  static constexpr int BANKS = MANY ? 16 : 0, ROW = LARGE + BANKS, QROW = HEAD + BANKS;
+  static constexpr int BANKS = MANY ? 16 : 0, ROW = LARGE / (TIGHT ? 2 : 1) + BANKS, QROW = HEAD + BANKS;
   static constexpr int XROW = 2 * LOW + BANKS;
   static constexpr int XROWS = BATCHED ? 8 : ROWS;
   static constexpr int X = XROWS * XROW > AT_ONCE * ROW ? XROWS * XROW : AT_ONCE * ROW;
   // Room for the sums of a sequence; of rows also for their outputs of attention, in other steps.
-  static constexpr int SUMS = VERIFY ? HEAD + 8 : BATCHED ? 40 : 32;
-  static constexpr int WEIGHTS = VERIFY ? KEYS + 8 : KEYS;  // of attention: room for those of a row
+  static constexpr int SUMS = VERIFY && !TIGHT ? HEAD + 8 : MANY ? 40 : 32;
+  // Of attention: room for those of a row; of the widest models that of gains, which are in other steps.
+  static constexpr int WEIGHTS = TIGHT ? SMALL / ROWS : VERIFY ? KEYS + 8 : KEYS;
   // Rows that are published together: whole packets, if there may be more of them.
   __device__ static int batch(int out) {
     return out == GS_PERSISTENT_QKV || out == GS_PERSISTENT_HIDDEN ? (FRAGMENTS == 1 ? 12
@@ -176,7 +179,9 @@ template <typename Traits> struct Work {
   // Of attention: output, maximum, sum; with room for LogitsOrSorted where there are few warps.
   alignas(16) float out[2][Traits::VERIFY ? 1 : WARPS < 8 ? 8 : WARPS][HEAD + 2];
   alignas(16) float weight[WARPS][Traits::ROWS][Traits::WEIGHTS];           // of attention: of keys
-  float gain[WARPS][Traits::GAINS];  // of LayerNorm, where registers would spill
+  float gains[Traits::TIGHT ? 1 : WARPS][Traits::GAINS];
+  // Of a warp, of LayerNorm, where registers would spill.
+  __device__ float *gain(int warp) { return Traits::TIGHT ? weight[warp][0] : gains[Traits::TIGHT ? 0 : warp]; }
   uint32_t slice_x[Traits::XU][WARPS][32], slice_h[Traits::HU][WARPS][32];  // packed places of lanes
   uint32_t slice_q[3][WARPS * NB / 2][16];                                  // of q, k and v of a head
   uint32_t slice_o[Traits::XROWS][WARPS * NB / 2];  // the first packet of attention's output of a head
@@ -240,6 +245,8 @@ __device__ inline bf16 *tail_of(const Params &p, int n) {
 // The output of attention of a warp: of a row, if there are several.
 template <typename Traits>
 __device__ inline float *out_of(Shared<Traits> &sh, Work<Traits> &work, int buffer, int warp, int row) {
+  // Of the widest models where low halves of x are in other steps; x of the next step has none.
+  if (Traits::TIGHT) return reinterpret_cast<float *>(&work.x[warp][8 + row * Traits::XROW + Traits::LOW]);
   return Traits::VERIFY ? sh.part[buffer][warp][Traits::VERIFY ? row : 0] : work.out[buffer][Traits::VERIFY ? 0 : warp];
 }
 
@@ -422,9 +429,10 @@ __device__ __forceinline__ void finish_span(const Params &p, Shared<Traits> &sh,
         barrier_sync<Traits>(FULL + buffer);
         if constexpr (VERIFY) {
           // Half a warp has a row, a lane four dimensions.
-          const int j = 2 * f + lane / 16, rows = rows_of_pass(sh);
-          static_assert(2 * FINISH >= ROWS && ATTENDED <= 16, "a half for each row, a lane for each packet");
-          if (2 * f < rows) {
+          const int rows = rows_of_pass(sh);
+          int j = 2 * f + lane / 16;
+          static_assert(ATTENDED <= 16, "a lane for each packet");
+          if (2 * f < rows) do {
             float most = -INFINITY, sum = 0, y[4] = {};
 #pragma unroll
             for (int w = 0; w < WARPS; w++) most = fmaxf(most, out_of(sh, work, buffer, w, j)[HEAD]);
@@ -455,7 +463,7 @@ __device__ __forceinline__ void finish_span(const Params &p, Shared<Traits> &sh,
                 store_packet(p.attended + (size_t)j * p.row_o + copy * (PAIR / 2) +
                                  (size_t)(first_copy((s.row * SPLITS + s.split) * ATTENDED_STRIDE) + l) * 16,
                              u[0], u[1], u[2], epoch);
-          }
+          } while (2 * FINISH < ROWS && (j += 2 * FINISH) - lane / 16 < rows);
         } else if (f == 0) {
           float most = -INFINITY, sum = 0;
           auto out = [&](int w) { return out_of(sh, work, buffer, w, 0); };
@@ -668,8 +676,10 @@ __device__ __forceinline__ void compute_span(const Params &p, Shared<Traits> &sh
   constexpr int GROUP = Traits::GROUP, FRAGMENTS = Traits::FRAGMENTS;
   constexpr bool BATCHED = Traits::BATCHED, MANY = ROWS > 1, VERIFY = MANY && !BATCHED;
   // Else registers hold what depends on it between spans.
-  constexpr bool SPILLS = Traits::BATCHED || ((Traits::VERIFY || (Traits::STAMPS && Traits::SAMPLES)) && NB == 2);
+  constexpr bool SPILLS =
+      Traits::BATCHED || Traits::TIGHT || ((Traits::VERIFY || (Traits::STAMPS && Traits::SAMPLES)) && NB == 2);
   const int lane = opaque_if<SPILLS>(threadIdx.x) % 32, g = lane / 4, q = lane % 4;
+  warp = opaque_if<Traits::TIGHT>(warp);
   uint16_t *const xs = work.x[warp] + 8;  // the part of x, high halves, then low
   const uint32_t fragment = shared_address(xs) + q * 16;
   uint32_t &need = progress.need;
@@ -956,21 +966,28 @@ __device__ __forceinline__ void compute_span(const Params &p, Shared<Traits> &sh
       for (int group = start; group < B; group += GROUP) {
         if (!SOON || group > start) wait_free();
         delay();
-        constexpr int HP = MANY ? Traits::HP : HU;
-        uint32_t ph[HP], wanted = 0;
+        constexpr bool TIGHT = Traits::TIGHT && VERIFY;
+        constexpr int HP = MANY ? Traits::HP / (TIGHT ? 2 : 1) : HU;
         const int r = MANY ? lane % 4 : 0;  // the lane's row
-        const bool has = r < (BATCHED ? B - group : rows_of<ROWS>(sh));
+        auto take_x = [&](int half) {
+          uint32_t ph[HP], wanted = 0;
+          const bool has = r < (BATCHED ? B - group : rows_of<ROWS>(sh));
 #pragma unroll
-        for (int n = 0; n < HP; n++) {
-          ph[n] = MANY ? work.slice_h[n / 4][warp][n % 4 * 8 + lane / 4] : work.slice_h[n][warp][lane];
-          wanted |= (uint32_t)(ph[n] && has) << n;
-        }
-        const char *const packets = p.hidden + (group + r) * 16;
-        take_packets<HP>(
-            p.header, sh, wanted, need, i, [&](int n) { return packets + (size_t)packet_of(ph[n]) * 16; },
-            [&](int n, const uint4 &u, bool arrived) {
-              put(arrived ? ph[n] : 0, u, xs + r * Traits::ROW + (HALVES ? n / (HU / 2) * (LARGE / 2) : 0));
-            });
+          for (int n = 0; n < HP; n++) {
+            ph[n] = MANY ? work.slice_h[half * (HP / 4) + n / 4][warp][n % 4 * 8 + lane / 4]
+                         : work.slice_h[n][warp][lane];
+            wanted |= (uint32_t)(ph[n] && has) << n;
+          }
+          const char *const packets = p.hidden + (group + r) * 16;
+          take_packets<HP>(
+              p.header, sh, wanted, need, i,
+              [&](int n) { return packets + (size_t)packet_of(opaque_if<TIGHT>(ph[n])) * 16; },
+              [&](int n, const uint4 &u, bool arrived) {
+                const int at = HALVES && !TIGHT ? n / (HU / 2) * (LARGE / 2) : 0;
+                put(arrived ? ph[n] : 0, u, xs + r * Traits::ROW + at);
+              });
+        };
+        take_x(0);
         if (group == start) note_arrived<Traits>(sh, warp, buffer);
         __syncwarp();
         if constexpr (BYTES) {
@@ -995,6 +1012,7 @@ __device__ __forceinline__ void compute_span(const Params &p, Shared<Traits> &sh
           mma_arranged(d[k % 4], a[k], b[k], x);
         }
         if (KEEP < LB) {
+          if (TIGHT) __syncwarp(), take_x(1), __syncwarp();  // the first half was read
           if (HALVES) take_half();
           constexpr int UNROLL = BATCHED && Traits::WIDE ? 2 : LB - KEEP;  // more take registers that hold weights
 #pragma unroll 1
@@ -1004,7 +1022,7 @@ __device__ __forceinline__ void compute_span(const Params &p, Shared<Traits> &sh
               uint4 a[1], b[1];
               const int at = n + k - (HALVES ? KEEP : 0);
               load_weights<Traits>(a, row, first, at), load_weights<Traits>(b, row8, first, at);
-              mma(d[(KEEP + k) % 4], a[0], b[0], load_shared(from + (n + k) * 64));
+              mma(d[(KEEP + k) % 4], a[0], b[0], load_shared(from + (TIGHT ? at : n + k) * 64));
             }
           }
           give(group + GROUP >= B);
@@ -1030,7 +1048,7 @@ __device__ __forceinline__ void compute_span(const Params &p, Shared<Traits> &sh
     float gain[XP][F32_PER_PACKET];
     constexpr bool APART = Traits::GAINS > 1;
 #pragma unroll 1
-    for (int c = lane; norm && APART && c < SMALL; c += 32) work.gain[warp][c] = __ldg(s.gain + warp * SMALL + c);
+    for (int c = lane; norm && APART && c < SMALL; c += 32) work.gain(warp)[c] = __ldg(s.gain + warp * SMALL + c);
     auto load_px = [&] {
 #pragma unroll
       for (int n = 0; n < XP; n++)
@@ -1043,7 +1061,7 @@ __device__ __forceinline__ void compute_span(const Params &p, Shared<Traits> &sh
       for (int k = 0; k < F32_PER_PACKET; k++)
         gain[n][k] = !APART && norm && holds(px[n], k) ? __ldg(s.gain + warp * SMALL + at_of(px[n]) + k) : 0.0f;
     }
-    auto gain_of = [&](int n, int k) { return APART ? work.gain[warp][at_of(px[n]) + k] : gain[n][k]; };
+    auto gain_of = [&](int n, int k) { return APART ? work.gain(warp)[at_of(px[n]) + k] : gain[n][k]; };
     uint4 x[NB] = {};
     constexpr bool BYTES = Traits::BYTES;
     uint2 x_bytes[NB] = {};
@@ -1056,13 +1074,12 @@ __device__ __forceinline__ void compute_span(const Params &p, Shared<Traits> &sh
       const int left = min(rest, batch());
       uint4 a[FRAGMENTS][NB], b[FRAGMENTS][NB];
       Bytes<Traits, BYTES ? NB : 1> bytes[FRAGMENTS];
-#pragma unroll
-      for (int m = 0; m < FRAGMENTS; m++) {
+      auto load_fragment = [&](int m) {
         if (left <= 16 * m) {
           bytes[m].clear(0), bytes[m].clear(1);
 #pragma unroll
           for (int k = 0; k < NB; k++) a[m][k] = b[m][k] = make_uint4(0, 0, 0, 0);
-          continue;
+          return;
         }
         const int rows = min(left - 16 * m, 16);
         const uint32_t begin = wait_first_tile<Traits>(p, sh, tile, i, [&] { return first && warp == 0; });
@@ -1081,12 +1098,12 @@ __device__ __forceinline__ void compute_span(const Params &p, Shared<Traits> &sh
         __syncwarp();
         if (lane == 0) mbarrier_arrive(&sh.empty[tile % TILES]);
         next();
-        if (Traits::TILE_ROWS == 16) continue;
+        if (Traits::TILE_ROWS == 16) return;
         if (rows <= 8) {
           bytes[m].clear(1);
 #pragma unroll
           for (int k = 0; k < NB; k++) b[m][k] = make_uint4(0, 0, 0, 0);
-          continue;
+          return;
         }
         const uint32_t row8 = wait_first_tile<Traits>(p, sh, tile, i, [&] { return first && warp == 0; }) +
                               part_of_row<Traits>(Traits::Q8 ? block : warp * NB, q) +
@@ -1096,13 +1113,16 @@ __device__ __forceinline__ void compute_span(const Params &p, Shared<Traits> &sh
         __syncwarp();
         if (lane == 0) mbarrier_arrive(&sh.empty[tile % TILES]);
         next();
-      }
-      if constexpr (!BYTES) {
+      };
+      auto arrange_fragment = [&](int m) {
 #pragma unroll
-        for (int m = 0; m < FRAGMENTS; m++)
+        for (int k = 0; k < NB && !BYTES; k++) arrange(a[m][k], b[m][k], p.zero);
+      };
+      constexpr int AHEAD = Traits::TIGHT && VERIFY ? 1 : FRAGMENTS;  // of fragments, before x arrives
 #pragma unroll
-          for (int k = 0; k < NB; k++) arrange(a[m][k], b[m][k], p.zero);
-      }
+      for (int m = 0; m < AHEAD; m++) load_fragment(m);
+#pragma unroll
+      for (int m = 0; m < AHEAD; m++) arrange_fragment(m);
 #pragma unroll 1
       for (int group = start_of<Traits>(s); group < B; group += GROUP) {
         wait_free();
@@ -1356,6 +1376,7 @@ __device__ __forceinline__ void compute_span(const Params &p, Shared<Traits> &sh
 #pragma unroll
         for (int m = 0; m < FRAGMENTS; m++) {
           if (m > 0 && left <= 16 * m) break;
+          if (m >= AHEAD) load_fragment(m), arrange_fragment(m);
 #pragma unroll
           for (int k = 0; k < NB; k++) mma_arranged(d[m][k % SUMS], a[m][k], b[m][k], x[k]);
         }
@@ -1490,7 +1511,7 @@ template <typename Traits> __device__ __forceinline__ void run_block(const Param
   }
   find_near(p, sh);
   // The block's part of each step. Attention moves on by as many blocks as it takes.
-  const int pos0 = *p.pos - first_token<Traits>(p), part = ((pos0 + SPLITS - 1) / SPLITS + KEYS - 1) / KEYS * KEYS;
+  const int pos0 = *p.pos - first_token<Traits>(p), part = part_of(pos0, SPLITS);
 #pragma unroll 1
   for (int i = first_step<Traits>(p) + threadIdx.x; i < end_step<Traits>(p); i += Traits::THREADS) {
     BlockStep l = {};
@@ -1576,7 +1597,7 @@ template <typename Traits> bool fits(const Shape &x, const Shape &h, const Shape
   return (Traits::WIDE || h.rows <= 32) && x.rows <= 16 &&
          covered(x, F32_PER_PACKET, Traits::SMALL, Traits::C, Traits::MANY ? 8 * Traits::XP - 1 : 32 * Traits::XU) &&
          covered(h, BF16_PER_PACKET, Traits::LARGE / (Traits::HALVES ? 2 : 1), 4 * Traits::C,
-                 Traits::MANY ? 8 * Traits::HP : 32 * Traits::HU / (Traits::HALVES ? 2 : 1)) &&
+                 (Traits::MANY ? 8 * Traits::HP : 32 * Traits::HU) / (Traits::HALVES ? 2 : 1)) &&
          covered(q, BF16_PER_PACKET, HEAD, 3 * Traits::C, 16);
 }
 
@@ -1585,13 +1606,13 @@ template <typename Traits> bool fits(const Shape &x, const Shape &h, const Shape
 template <typename Traits> int64_t ring_at_least(const Params &p) {
   const int64_t rows = Traits::TILE_ROWS * (int64_t)Traits::ROW_BYTES + Traits::PAD,
                 wide = p.x.rows * (int64_t)Traits::CHUNK_PITCH;
-  const int64_t keys = (Traits::BATCHED ? Traits::CHUNK : p.P / SPLITS + SPLITS * KEYS) * (int64_t)(2 * HEAD);
+  const int64_t keys = (Traits::BATCHED ? Traits::CHUNK : part_of(p.P, SPLITS)) * (int64_t)(2 * HEAD);
   const int64_t tile = rows > wide ? rows : wide;
   int64_t least = 3 * (tile > keys ? tile : keys);
   if (Traits::HALVES) least = wide + rows > 3 * keys ? wide + rows : 3 * keys;  // one half
   // Two groups of sequences read all tiles of 4C inputs before the first one is free.
-  if (Traits::WIDE && p.B > Traits::GROUP && least < (Traits::CHUNKS + 1) * wide) least = (Traits::CHUNKS + 1) * wide;
-  return least;
+  const int64_t all = (Traits::CHUNKS + 1) * wide;
+  return Traits::WIDE && Traits::BATCHED && p.B > Traits::GROUP && least < all ? all : least;
 }
 
 }  // namespace

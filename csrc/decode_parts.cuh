@@ -68,6 +68,11 @@ __host__ __device__ inline int split_of(int i, int block, int blocks, int heads,
   return -1;
 }
 
+// The keys of a split but the last one, of so many.
+__host__ __device__ inline int part_of(int keys, int splits) {
+  return ((keys + splits - 1) / splits + KEYS - 1) / KEYS * KEYS;
+}
+
 // A part of the attention of a step: of a head of a sequence, and of its keys. Those of a step are numbered; a block
 // has every blocks-th of them.
 struct Item {
@@ -726,8 +731,7 @@ struct Keys {
 template <int KEY_BYTES, bool PROMPT = false, typename Shared>
 __device__ inline Keys keys_of(const Params &p, const Shared &sh, const Item &item) {
   const int row = PROMPT ? 0 : item.row;  // of the cache
-  const int pos = sh.pos0[row], part = ((pos + p.splits - 1) / p.splits + KEYS - 1) / KEYS * KEYS,
-            from = min(pos, item.split * part);
+  const int pos = sh.pos0[row], part = part_of(pos, p.splits), from = min(pos, item.split * part);
   Keys k;
   k.first = (((size_t)row * p.NH + item.head) * p.P + from) * KEY_BYTES;
   k.count = item.split == p.splits - 1 ? pos - from : min(pos - from, part);

@@ -273,8 +273,8 @@ type choice struct {
 // since other programs take the cores for a while.
 type way struct {
 	Speculation
-	tokens, ns float64
-	usual      []float64 // ns, by drafts
+	tokens, ns, rounds float64
+	usual              []float64 // ns, by drafts
 }
 
 // round returns what a round of n drafts usually takes, which is near the least that one took.
@@ -289,7 +289,9 @@ func (w *way) round(n int, took float64) float64 {
 
 // Of trials: how many rounds they take, after how many the first begins, how many lie between trials of all ways at
 // first and at most. What a way took is forgotten over so many rounds. A way must be faster than none by
-// `gain`; that in use stays until it is slower than none by `keep`, since times vary.
+// `gain`; that in use stays until it is slower than none by `keep`, since times vary. It must make `leastTokens` a
+// round: one that makes fewer only seems to be faster, where the machine became so after none was tried.
+const leastTokens = 1.1
 const trialRounds, firstTrial, firstPause, mostPause, forget, gain, keep = 12, 2, 48, 512, 32, 1.03, 1.02
 
 // newChoice returns the ways to speculate that a session has, nil if there are none.
@@ -324,6 +326,7 @@ func (c *choice) took(tokens, drafted int, d time.Duration) {
 	now := c.now()
 	w := &c.ways[now]
 	w.tokens += float64(tokens) - w.tokens/forget
+	w.rounds += 1 - w.rounds/forget
 	w.ns += w.round(drafted, float64(d)) - w.ns/forget
 	if c.trial > 0 {
 		c.trial--
@@ -340,6 +343,7 @@ func (c *choice) took(tokens, drafted int, d time.Duration) {
 		c.trial = trialRounds
 		c.ways[c.turn].tokens /= forget // what it took long ago counts little
 		c.ways[c.turn].ns /= forget
+		c.ways[c.turn].rounds /= forget
 		return
 	}
 	c.best = c.fastest()
@@ -355,7 +359,7 @@ func (c *choice) fastest() int {
 		} else if best == 0 {
 			least /= gain
 		}
-		if c.ways[i].tokens > 0 && c.ways[i].perToken() < least {
+		if w := &c.ways[i]; w.tokens > 0 && w.perToken() < least && (i == 0 || w.tokens >= leastTokens*w.rounds) {
 			best = i
 		}
 	}

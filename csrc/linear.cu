@@ -116,11 +116,11 @@ extern "C" int gs_linear_variant(gs_stream *s, const gs_linear_args *a, int *var
   GS_ENTER(s, a);
   const bool few = a->M <= GS_GEMV_ROWS,
              wgmma = (a->y_type == GS_BF16 || a->M <= GS_WGMMA_ROWS) && gs_linear_wgmma_takes(s, a);
-  *variant = a->variant != kAuto                       ? a->variant
-             : gs_linear_rows_wins(s, a)               ? kRows
-             : few && (a->M <= GS_NORM_ROWS || !wgmma) ? gs_linear_gemv_takes(a) ? kGemv : kNaive
-             : wgmma                                   ? kWgmma
-                                                       : kBlas;
+  *variant = a->variant != kAuto            ? a->variant
+             : gs_linear_rows_wins(s, a)    ? kRows
+             : few && (a->M == 1 || !wgmma) ? gs_linear_gemv_takes(a) ? kGemv : kNaive
+             : wgmma                        ? kWgmma
+                                            : kBlas;
   return GS_OK;
 }
 

@@ -184,8 +184,9 @@ bool takes(const gs_stream *s, const gs_linear_args *a) {
 }  // namespace
 
 bool gs_linear_rows_wins(const gs_stream *s, const gs_linear_args *a) {
-  return a->M > GS_NORM_ROWS && (a->M <= 16 || !gs_linear_wgmma_takes(s, a)) && takes(s, a) &&
-         (a->N + HIGH - 1) / HIGH * cluster_of(a) <= 2 * s->processors * 10 / 11;
+  return a->M > 1 && (a->M <= 16 || !gs_linear_wgmma_takes(s, a)) && takes(s, a) &&
+         ((a->dtype == GS_Q8 && a->M <= GS_GEMV_ROWS) ||
+          (a->N + HIGH - 1) / HIGH * cluster_of(a) <= 2 * s->processors * 10 / 11);
 }
 
 int gs_linear_rows(gs_stream *s, const gs_linear_args *a) {

@@ -229,9 +229,8 @@ GS_API int gs_linear_variant(gs_stream *s, const gs_linear_args *a, int *variant
 
 // The most rows for which "auto" uses matrix-vector kernels.
 #define GS_GEMV_ROWS 8
-// The most rows of variant rows, and those up to which matrix-vector kernels are used where there is that variant.
+// The most rows of variant rows.
 #define GS_FEW_ROWS 32
-#define GS_NORM_ROWS 4
 // The most rows for which it uses kernels of our own for tensor cores, where the GPU has those, instead of cuBLASLt,
 // also for sums in float32; into bfloat16 there is no limit.
 #define GS_WGMMA_ROWS 2048

@@ -31,7 +31,6 @@ import (
 const (
 	GEMVRows      = C.GS_GEMV_ROWS      // the most rows that the matrix-vector kernels take
 	FewRows       = C.GS_FEW_ROWS       // the most rows that variant rows takes
-	NormRows      = C.GS_NORM_ROWS      // the most of which LayerNorm is best fused, where there is that variant
 	WGMMARows     = C.GS_WGMMA_ROWS     // the most for which "auto" takes Hopper's tensor cores; into bfloat16 there is no limit
 	BLASWorkspace = C.GS_BLAS_WORKSPACE // bytes of device memory that a stream takes for cuBLASLt
 )

@@ -279,17 +279,17 @@ var chains = []gpt2.Chain{
 }
 
 // Fuse joins the operations that one launch does: a LayerNorm and the Linear after it, up to [cuda.GEMVRows] rows, or
-// [cuda.NormRows] of decode steps where more are multiplied by tensor cores; a Linear and its activation; a Linear and
-// the residual add after it, or a residual add and the LayerNorm after it.
+// one of decode steps where more are multiplied by tensor cores; a Linear and its activation; a Linear and the residual
+// add after it, or a residual add and the LayerNorm after it.
 func (b *Backend) Fuse(p *gpt2.Plan) *gpt2.Plan {
 	rows := func(int) int { return cuda.GEMVRows }
 	if is := b.dev.Info(); p.Pass.IsDecode() && b.dtype == cuda.BF16 && is.Major == 9 && is.Minor == 0 &&
 		b.options.Mode != Persistent && !b.singleSteps {
 		rows = func(width int) int {
 			if b.options.Mode == Auto && !b.options.KVQ8 {
-				return max(cuda.NormRows, persistent.Sequences(width))
+				return max(1, persistent.Sequences(width, b.held == cuda.Q8))
 			}
-			return cuda.NormRows
+			return 1
 		}
 	}
 	return fuse(p, rows, b.takesNorm, func(s gpt2.Stage) bool { return b.inGEMM[s] })
@@ -316,7 +316,7 @@ func fuse(p *gpt2.Plan, rows func(width int) int, takesNorm, inGEMM func(gpt2.St
 func (b *Backend) takesNorm(s gpt2.Stage) bool {
 	names := b.lib.Variants(cuda.OpLinear)
 	v := int(b.variants[s])
-	return v >= len(names) || names[v] != "blas" && names[v] != "wgmma"
+	return v >= len(names) || names[v] != "blas" && names[v] != "wgmma" && names[v] != "rows"
 }
 
 // Close frees the weights. Sessions must be closed before.

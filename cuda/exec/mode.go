@@ -106,7 +106,7 @@ func (b *Backend) chooseMode(p *passFacts) (choice, error) {
 	case p.refused != "":
 		return not(p.refused)
 	}
-	if why := persistent.Slower(p.config, p.layers, p.pass.Batch, p.sampling); measured && why != "" {
+	if why := persistent.Slower(p.config, b.held == cuda.Q8, p.layers, p.pass.Batch, p.sampling); measured && why != "" {
 		return not(why)
 	}
 	return c, nil

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"gpt2scope/gpt2"
 	"gpt2scope/weights"
@@ -141,4 +142,29 @@ func TestPersistentBeside(t *testing.T) {
 		})
 	}
 	wait.Wait()
+}
+
+// TestNoSizeIsSlower: a decode step of some sequences takes no longer than of more, whichever way mode auto takes.
+func TestNoSizeIsSlower(t *testing.T) {
+	b := gpu(t, Options{})
+	for _, spec := range []string{
+		"random:L=6,C=384,NH=6,V=65,T=512", "random:L=12,C=768,NH=12,V=50257,T=512", "random:L=12,C=1024,NH=16,V=50257,T=512",
+		"random:L=8,C=1280,NH=20,V=50257,T=512", "random:L=8,C=1600,NH=25,V=50257,T=512",
+	} {
+		m := randomModel(t, spec)
+		var took [9]time.Duration
+		for n := range took {
+			r := session(t, m, b, gpt2.Options{Batch: n + 1}).Runner().(*Runner)
+			decoded(t, r, randomIDs(rand.New(rand.NewPCG(1, 2)), 480*(n+1), m.Config.Vocab), 0)
+			times, err := r.Measure(t.Context(), make([]int32, n+1), samplingPass(n+1, 1), 5)
+			must(t, err)
+			took[n] = slices.Min(times)
+		}
+		t.Logf("%s: %v", spec, took)
+		for n := range took {
+			if least := slices.Min(took[n:]); took[n] > least*103/100 {
+				t.Errorf("%s: %d sequences take %v, and more of them %v", spec, n+1, took[n], least)
+			}
+		}
+	}
 }

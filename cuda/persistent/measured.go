@@ -8,11 +8,15 @@ import (
 )
 
 // fasterSequences is the largest number of sequences for which decode steps in the persistent kernel were measured to
-// take less time than graphs, with one layer and with many, by width.
-var fasterSequences = map[int]int{384: 8, 768: 8, 1024: 4, 1280: 4, 1600: 4}
+// take less time than graphs, with one layer and with many, by whether weights are of 8 bits and by width. Of several
+// sequences gpt2-xl in bfloat16 has too little shared memory.
+var fasterSequences = map[bool]map[int]int{
+	false: {384: 8, 768: 8, 1024: 4, 1280: 4, 1600: 1},
+	true:  {384: 8, 768: 8, 1024: 4, 1280: 4, 1600: 4},
+}
 
 // Sequences returns that number, 0 for widths without such a kernel.
-func Sequences(width int) int { return fasterSequences[width] }
+func Sequences(width int, q8 bool) int { return fasterSequences[q8][width] }
 
 // fasterRows is the same of the rows of a prompt of one sequence.
 var fasterRows = map[int]int{384: 8, 768: 8, 1024: 8, 1280: 8, 1600: 4}
@@ -24,9 +28,9 @@ func SlowerPrompt(width, layers, rows int) bool {
 }
 
 // Slower returns why decode steps were not measured to be faster than as graphs, "" if they were.
-func Slower(c gpt2.Config, layers, sequences int, s gpt2.Sampling) string {
+func Slower(c gpt2.Config, q8 bool, layers, sequences int, s gpt2.Sampling) string {
 	small := c.Channels < 768
-	switch most := fasterSequences[c.Channels]; {
+	switch most := Sequences(c.Channels, q8); {
 	case most == 0:
 		return fmt.Sprintf("at a width of %d the persistent kernel was not measured to be faster", c.Channels)
 	case sequences > most:

@@ -291,8 +291,7 @@ func (w *way) round(n int, took float64) float64 {
 // first and at most. What a way took is forgotten over so many rounds. A way must be faster than none by
 // `gain`; that in use stays until it is slower than none by `keep`, since times vary. It must make `leastTokens` a
 // round: one that makes fewer only seems to be faster, where the machine became so after none was tried.
-const leastTokens = 1.1
-const trialRounds, firstTrial, firstPause, mostPause, forget, gain, keep = 12, 2, 48, 512, 32, 1.03, 1.02
+const trialRounds, firstTrial, firstPause, mostPause, forget, gain, keep, leastTokens = 12, 2, 48, 512, 32, 1.03, 1.02, 1.1
 
 // newChoice returns the ways to speculate that a session has, nil if there are none.
 func newChoice(s *Session) *choice {

@@ -1,6 +1,7 @@
 // Runs kernels on CPUs: fibers for the threads of a block, and a thread of the system for each
 // block that waits for others. What a kernel may not rely on is random: how long copies take,
-// and which fiber goes on.
+// and which fiber goes on. A warp of each block comes late, of half of them the one that copies,
+// but of blocks that all run at once.
 #include "cuda_runtime.h"
 
 #include "ptx.h"
@@ -100,6 +101,7 @@ struct Block {
   size_t polls; // yields since the block slept
   unsigned naps;  // since some of its threads met at a barrier
   uint32_t random;
+  int late;  // this warp seldom goes on while others can; -1: the one that will copy, -2: none
   const std::function<void()> *kernel;
 };
 thread_local Block *block;
@@ -165,6 +167,10 @@ void go_on() {
   void *to = b.host;
   b.current = nullptr;
   if (b.alive > 0) {
+    for (size_t i = 1; i < b.count && b.ready[b.head]->id / LANES == b.late && draw() % 64 > 0; i++) {
+      push(b.ready[b.head]);
+      b.head = (b.head + 1) % b.ready.size(), b.count--, b.polls = 0;
+    }
     b.current = b.ready[b.head];
     b.head = (b.head + 1) % b.ready.size(), b.count--;
     to = b.current->sp;
@@ -202,7 +208,7 @@ char *take_stack() {
 
 constexpr size_t GUARD = 1024;  // bytes behind the shared memory of a block, which nothing may write
 
-void run_block(dim3 grid, dim3 threads, unsigned index, size_t shared, unsigned char *dynamic,
+void run_block(dim3 grid, dim3 threads, unsigned index, size_t shared, unsigned char *dynamic, bool late,
                const std::function<void()> &kernel) {
   Block b = {};
   block = &b;
@@ -213,7 +219,7 @@ void run_block(dim3 grid, dim3 threads, unsigned index, size_t shared, unsigned 
   if (b.random == 0) b.random = 1;
   blockIdx = {index % grid.x, index / grid.x % grid.y, index / grid.x / grid.y}, gridDim = grid, blockDim = threads, threadIdx = {0, 0, 0};
   memset(dynamic, 0xa7, shared + GUARD);
-  b.alive = (int)threads.x;
+  b.alive = (int)threads.x, b.late = !late ? -2 : draw() % 2 ? -1 : (int)(draw() % (threads.x / LANES));
   b.fibers.resize(threads.x), b.warps.resize((threads.x + LANES - 1) / LANES), b.ready.resize(threads.x + 1);
   for (unsigned i = 0; i < threads.x; i++) {
     Fiber &f = b.fibers[i];
@@ -318,6 +324,7 @@ void arrive(int barrier, int threads, bool wait) {
 void copy(void *to, const void *from, int bytes, uint64_t *full) {
   if (bytes <= 0 || bytes % 16 != 0 || (uintptr_t)to % 16 != 0 || (uintptr_t)from % 16 != 0)
     broken("a bulk copy of a wrong size or address");
+  if (block->late == -1) block->late = block->current->id / LANES;
   memset(to, 0xc5, (size_t)bytes);
   block->copies.push_back({to, from, bytes, full, (int)(draw() % 64)});
 }
@@ -348,13 +355,14 @@ void launch(dim3 grid, dim3 threads, size_t shared, unsigned char *(*dynamic)(),
     dim3 grid, threads;
     size_t shared;
     unsigned char *(*dynamic)();
+    bool cooperative;
     const std::function<void()> *kernel;
-  } work = {&next, blocks, grid, threads, shared, dynamic, &kernel};
+  } work = {&next, blocks, grid, threads, shared, dynamic, cooperative, &kernel};
   for (pthread_t &t : running)
     if (pthread_create(&t, nullptr, [](void *of) -> void * {
           Work &w = *(Work *)of;
           for (unsigned i; (i = w.next->fetch_add(1)) < w.blocks;)
-            run_block(w.grid, w.threads, i, w.shared, w.dynamic(), *w.kernel);
+            run_block(w.grid, w.threads, i, w.shared, w.dynamic(), !w.cooperative, *w.kernel);
           return nullptr;
         }, &work) != 0) {
       fprintf(stderr, "emulator: no thread for a block\n");

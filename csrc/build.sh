@@ -8,7 +8,7 @@
 #
 # With --check it compiles each kernel, and links nothing: register spills are errors too. Three
 # architectures (the persistent kernel has one), two widths of the persistent kernel (a narrow
-# and a wide one; the narrow one also with 8-bit weights), and of other kernels that can stamp only those that do.
+# and a wide one; the narrow one, and what records, also with 8-bit weights), and of other kernels that can stamp only those that do.
 #
 # The compiler, CUDA 12.4 or later, is that of CUDA_HOME, else that of /usr/local/cuda,
 # else NVIDIA's from PyPI, which is installed into build/cuda.
@@ -84,18 +84,18 @@ done
 [ -n "$ptx" ] && code+=(-gencode arch=compute_80,code=compute_80)
 [ ${#decode[@]} -gt 0 ] || decode=("${code[@]}")
 strict=()
-sources=(csrc/gemv{,_watched}.cu csrc/decode_{q8_768,768,q8_384,384,q8_1600,1600,q8_1280,1280,q8_1024,1024}{,_watched}.cu)
+sources=(csrc/decode_{384,768,1600,1280,1024}_watched.cu csrc/gemv{,_watched}.cu csrc/decode_{q8_,}{384,768,1280,1600,1024}.cu)
 others=(csrc/*.cu)
 if [ -n "$check" ]; then
 	strict=(-DGS_CHECK -Xptxas=--warn-on-spills)
-	sources=(csrc/gemv_watched.cu csrc/decode_{q8_768,768,1600}{,_watched}.cu)
+	sources=(csrc/gemv_watched.cu csrc/decode_{768_watched,1600_watched,q8_768,768,1600}.cu)
 	others=($(ls csrc/*.cu | grep -v -e /gemv -e decode_))
 fi
 sources=($(printf '%s\n' "${sources[@]}" "${others[@]}" | awk '!seen[$0]++'))  # the longest are first
 # Kernels are neither compressed nor have line tables: to unpack those of one GPU took 40 ms of
 # each start, and takes 6 so (an H200; 12 if they are compressed without line tables). Those that
 # few processes load are compressed, to a sixth.
-flags=(-std=c++17 -O3 ${FLAGS:-} "${strict[@]}" -Werror all-warnings -Xcompiler "-fPIC,-fvisibility=hidden,-Wall,-Werror" -I "$home/include")
+flags=(-std=c++17 -O1 ${FLAGS:-} "${strict[@]}" -Werror all-warnings -Xcompiler "-fPIC,-fvisibility=hidden,-Wall,-Werror" -I "$home/include")
 
 objects=build/obj
 [ -n "$check" ] && objects=build/check

@@ -149,16 +149,19 @@ int gs_launch(gs_stream *s, const char *name, void (*kernel)(Params...), dim3 gr
   return gs_launch_as(s, name, kernel, grid, block, shared, gs_how(), args...);
 }
 
-// Allows a kernel `bytes` of dynamic shared memory, more than the default of 48 KB: once per kernel and device.
-// Concurrent calls do no harm.
-template <auto kernel> int gs_allow_shared(const gs_stream *s, size_t bytes) {
-  static std::atomic<uint64_t> allowed{0};
+// Allows a kernel `bytes` of dynamic shared memory, more than the default of 48 KB: once per kernel and device, which
+// `allowed` notes. Concurrent calls do no harm.
+inline int gs_allow_shared(const gs_stream *s, const void *kernel, std::atomic<uint64_t> &allowed, size_t bytes) {
   const uint64_t bit = s->device < 64 ? uint64_t(1) << s->device : 0;
   if (allowed.load() & bit) return GS_OK;
   const int status = gs_check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(bytes)),
                               "cudaFuncSetAttribute");
   if (status == GS_OK) allowed.fetch_or(bit);
   return status;
+}
+template <auto kernel> int gs_allow_shared(const gs_stream *s, size_t bytes) {
+  static std::atomic<uint64_t> allowed{0};
+  return gs_allow_shared(s, (const void *)kernel, allowed, bytes);
 }
 
 // The names of each op's variants, null-terminated, by gs_variant's n.

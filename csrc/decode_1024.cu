@@ -1,2 +1,2 @@
-#include "decode_host.cuh"
-const gs_persistent_width gs_persistent_1024 = launches_of<Traits<8, 4>>;
+#include "decode_table.cuh"
+const gs_persistent_width gs_persistent_1024 = kernels_of<Traits<8, 4>>();

@@ -1,2 +1,2 @@
-#include "decode_host.cuh"
-const gs_persistent_width gs_persistent_384 = launches_of<decode::Narrow<false>>;
+#include "decode_table.cuh"
+const gs_persistent_width gs_persistent_384 = kernels_of<decode::Narrow<false>>();

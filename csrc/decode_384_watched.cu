@@ -1,2 +1,3 @@
-#include "decode_host.cuh"
-const gs_persistent_width gs_persistent_384_watched = watched_launches_of<decode::Narrow<false>>;
+#include "decode_table.cuh"
+const gs_persistent_width gs_persistent_384_watched = watched_kernels_of<decode::Narrow<false>>();
+const gs_persistent_width gs_persistent_q8_384_watched = watched_kernels_of<decode::Narrow<true>>();

@@ -138,9 +138,6 @@ using decode::Traits;
 
 namespace {
 
-constexpr int ATTENDED = HEAD / BF16_PER_PACKET + 2;  // packets of an attention output: 64 values, then maximum and sum
-constexpr int ATTENDED_STRIDE = (ATTENDED + LINE - 1) / LINE * LINE;
-
 template <typename Traits> struct Shared {
   static constexpr int WARPS = Traits::WARPS;
   uint64_t full[TILES], empty[TILES];
@@ -1403,6 +1400,7 @@ __device__ void compute_steps(const Params &p, Shared<Traits> &sh, Work<Traits> 
                               int warp) {
   constexpr int WARPS = Traits::WARPS, NB = Traits::NB, SMALL = Traits::SMALL, LARGE = Traits::LARGE;
   constexpr bool VERIFY = Traits::VERIFY;
+  static_assert(LARGE + 8 <= 1 << 10, "packed() has 10 bits for a place in a part");
   const int lane = threadIdx.x % 32;
   Progress progress = {Traits::SINGLE_STEP ? p.epoch + p.only_step : p.header->epoch, 0, 0, false};
   auto slice = [&](int pair, Slice s) {
@@ -1590,29 +1588,6 @@ __global__ void __launch_bounds__(Traits::THREADS, 1)
   stamped.start();
   run_block<Traits>(p);
 #endif
-}
-
-// Whether residual stream, hidden layer and qkv of these shapes fit.
-template <typename Traits> bool fits(const Shape &x, const Shape &h, const Shape &q) {
-  return (Traits::WIDE || h.rows <= 32) && x.rows <= 16 &&
-         covered(x, F32_PER_PACKET, Traits::SMALL, Traits::C, Traits::MANY ? 8 * Traits::XP - 1 : 32 * Traits::XU) &&
-         covered(h, BF16_PER_PACKET, Traits::LARGE / (Traits::HALVES ? 2 : 1), 4 * Traits::C,
-                 (Traits::MANY ? 8 * Traits::HP : 32 * Traits::HU) / (Traits::HALVES ? 2 : 1)) &&
-         covered(q, BF16_PER_PACKET, HEAD, 3 * Traits::C, 16);
-}
-
-// What one step needs at once must fit, wherever in the ring it begins: two tiles of rows, or the keys and values of a
-// split, and as much as the larger of two may leave unused at the end.
-template <typename Traits> int64_t ring_at_least(const Params &p) {
-  const int64_t rows = Traits::TILE_ROWS * (int64_t)Traits::ROW_BYTES + Traits::PAD,
-                wide = p.x.rows * (int64_t)Traits::CHUNK_PITCH;
-  const int64_t keys = (Traits::BATCHED ? Traits::CHUNK : part_of(p.P, SPLITS)) * (int64_t)(2 * HEAD);
-  const int64_t tile = rows > wide ? rows : wide;
-  int64_t least = 3 * (tile > keys ? tile : keys);
-  if (Traits::HALVES) least = wide + rows > 3 * keys ? wide + rows : 3 * keys;  // one half
-  // Two groups of sequences read all tiles of 4C inputs before the first one is free.
-  const int64_t all = (Traits::CHUNKS + 1) * wide;
-  return Traits::WIDE && Traits::BATCHED && p.B > Traits::GROUP && least < all ? all : least;
 }
 
 }  // namespace

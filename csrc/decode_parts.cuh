@@ -34,6 +34,8 @@ typedef gs_persistent_header Header;
 constexpr size_t HEADER = 256;
 
 constexpr int F32_PER_PACKET = 3, BF16_PER_PACKET = 6;  // values of a packet
+constexpr int ATTENDED = HEAD / BF16_PER_PACKET + 2;  // packets of an attention output: 64 values, then maximum and sum
+constexpr int ATTENDED_STRIDE = (ATTENDED + LINE - 1) / LINE * LINE;
 
 // Vectors in packets: block b writes per_block of them from b * stride, of `rows` values. Packets of the same values of
 // `side` vectors lie beside each other.
@@ -131,7 +133,7 @@ struct Params {
   int pair_h, pair_a, pair_o, pairs;  // of pages of packets: the first ones, but for those of x, and how many
   uint32_t *near;                     // (NEAR_SMS, 1 + NEAR_WORDS): of an SM for how many pairs, and which page is near
   uint32_t zero;   // 0, which the compiler does not know
-  int only_step;   // of gs_persistent_one: the step; tokens - 1 is its token's place in a launch of gs_persistent
+  int only_step;   // of gs_persistent_one: the step, else -1; tokens - 1 is its token's place in a launch of all
   uint32_t epoch;  // and the epoch before the first step of the token
   int candidates;  // from so many the token is sampled; 0: it is the argmax
   uint4 *lists;    // (B, blocks, LIST_PACKETS) packets: candidates

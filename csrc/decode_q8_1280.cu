@@ -1,2 +1,2 @@
-#include "decode_host.cuh"
-const gs_persistent_width gs_persistent_q8_1280 = launches_of<Traits<10, 4, true>>;
+#include "decode_table.cuh"
+const gs_persistent_width gs_persistent_q8_1280 = kernels_of<Traits<10, 4, true>>();

@@ -109,16 +109,16 @@ int gs_linear_naive(gs_stream *s, const gs_linear_args *a) {
   return gs_with_stamps(s, [&](auto stamp) { return naive<decltype(stamp)>(s, a); });
 }
 
-// "auto" is, of few rows, linear_rows.cu where it wins and else a matrix-vector kernel (the naive one of rows that are
-// not aligned, which no model has), else one of Hopper's tensor cores, else cuBLASLt, whose opening takes 200 ms and
-// which adds to float32 faster where there are many waves of tiles.
+// "auto" is, of few rows, linear_rows.cu where it wins and else a matrix-vector kernel (the naive one, which takes no
+// 8-bit weights, of rows that are not aligned, which no model has), else one of Hopper's tensor cores, else cuBLASLt,
+// whose opening takes 200 ms and which adds to float32 faster where there are many waves of tiles.
 extern "C" int gs_linear_variant(gs_stream *s, const gs_linear_args *a, int *variant) {
   GS_ENTER(s, a);
   const bool few = a->M <= GS_GEMV_ROWS,
              wgmma = (a->y_type == GS_BF16 || a->M <= GS_WGMMA_ROWS) && gs_linear_wgmma_takes(s, a);
   *variant = a->variant != kAuto            ? a->variant
              : gs_linear_rows_wins(s, a)    ? kRows
-             : few && (a->M == 1 || !wgmma) ? gs_linear_gemv_takes(a) ? kGemv : kNaive
+             : few && (a->M == 1 || !wgmma) ? a->dtype == GS_Q8 || gs_linear_gemv_takes(a) ? kGemv : kNaive
              : wgmma                        ? kWgmma
                                             : kBlas;
   return GS_OK;

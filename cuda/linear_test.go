@@ -1,6 +1,7 @@
 package cuda_test
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -349,6 +350,14 @@ func TestLinear(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// The naive kernel takes no 8-bit weights: of an x that is not aligned the matrix-vector kernels say what they need.
+func TestLinearOf8BitsNotAligned(t *testing.T) {
+	a := cuda.LinearArgs{X: 8, W: 16, Y: 16, M: 1, N: 8, K: 32, LDX: 32, LDY: 8, DType: cuda.Q8, YType: cuda.F32}
+	if err := open(t).stream.Linear(a); !errors.Is(err, cuda.ErrNoKernel) || !strings.Contains(err.Error(), "variant gemv") {
+		t.Errorf("%v", err)
 	}
 }
 

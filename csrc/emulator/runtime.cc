@@ -20,14 +20,7 @@ int gs_check(cudaError_t e, const char *what) { return e == cudaSuccess ? GS_OK 
 gs_stamp gs_next_stamp(gs_stream *, const char *, dim3) { return {nullptr}; }
 
 // Widths that the emulator is built without.
-static int missing(const gs_persistent_args *a) {
-  return gs_fail(GS_UNSUPPORTED, "the emulator was built without the width %d", a->C);
-}
-#define WIDTH(name)                                                                            \
-  __attribute__((weak)) extern const gs_persistent_width name = {                                  \
-      [](gs_stream *, const gs_persistent_args *a, uint64_t *, int32_t *) { return missing(a); },  \
-      [](gs_stream *, const gs_persistent_args *a) { return missing(a); },                         \
-      [](gs_stream *, const gs_persistent_args *a, int, int, uint32_t) { return missing(a); }}
+#define WIDTH(name) __attribute__((weak)) extern const gs_persistent_width name = {}
 #define WIDTHS(C) \
   WIDTH(gs_persistent_##C); WIDTH(gs_persistent_##C##_watched); \
   WIDTH(gs_persistent_q8_##C); WIDTH(gs_persistent_q8_##C##_watched);

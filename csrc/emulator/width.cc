@@ -1,6 +1,7 @@
-// The decode kernels of a width, EMULATED and WATCHED being their files: "../decode_384.cu", "../decode_384_watched.cu".
-#include EMULATED
-#include WATCHED
+// The decode kernels of a width.
+#include "../decode_384.cu"
+#include "../decode_384_watched.cu"
+#include "../decode_q8_384.cu"
 
 namespace {
 alignas(128) thread_local unsigned char dynamic[232 << 10];

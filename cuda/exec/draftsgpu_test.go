@@ -59,7 +59,7 @@ func TestEmulatedDrafts(t *testing.T) {
 }
 
 func emulatedDrafts(t *testing.T, width string) {
-	emulated(t, width, 48)
+	emulated(t, 48)
 	t.Setenv("GS_EMULATED_SLOW", "200")
 	m, b := emulatedModel(t), persistentGPU(t, width == "q8_384")
 	if width == "q8_384" { // three logits a block, which its first packet has: drafts are not drawn

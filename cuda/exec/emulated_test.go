@@ -25,7 +25,7 @@ import (
 func TestEmulated(t *testing.T) {
 	for _, kernels := range []string{"384", "q8_384"} {
 		t.Run(kernels, func(t *testing.T) {
-			emulated(t, kernels, 48)
+			emulated(t, 48)
 			t.Setenv("GS_EMULATED_SLOW", "200")
 			q8 := kernels == "q8_384"
 			batches := []int{1, 5}
@@ -117,7 +117,7 @@ func emulatedPrompts(t *testing.T, q8 bool) {
 
 // TestEmulatedStamps: each step of a recorded launch has the parts of its time, of each block that has a part in it.
 func TestEmulatedStamps(t *testing.T) {
-	emulated(t, "384", 48)
+	emulated(t, 48)
 	t.Setenv("GS_EMULATED_SLOW", "20")
 	s := session(t, emulatedModel(t), persistentGPU(t, false), gpt2.Options{})
 	r := s.Runner().(*Runner)
@@ -148,7 +148,7 @@ func TestEmulatedStamps(t *testing.T) {
 
 // TestEmulatedStuck: if a block gets no weights, the launch ends, and the error names that block.
 func TestEmulatedStuck(t *testing.T) {
-	emulated(t, "384", 48)
+	emulated(t, 48)
 	t.Setenv("GS_EMULATED_STUCK", "1")
 	t.Setenv("GS_EMULATED_SLOW", "1")
 	s := session(t, emulatedModel(t), gpu(t, Options{Mode: Persistent}), gpt2.Options{})

@@ -58,9 +58,9 @@ func TestEmulatedPrompts(t *testing.T) {
 	}
 }
 
-// emulated builds a stub that computes and runs the decode kernels of a width and type themselves on the CPU
+// emulated builds a stub that computes and runs the decode kernels of a width of 384 themselves on the CPU
 // (csrc/emulator), on so many SMs, and makes it the test's CUDA library.
-func emulated(t testing.TB, width string, blocks int) {
+func emulated(t testing.TB, blocks int) {
 	t.Helper()
 	cxx, csrc, sources := emulator(t)
 	source := sources[0]
@@ -69,8 +69,7 @@ func emulated(t testing.TB, width string, blocks int) {
 		fmt.Sprintf("-DSTUB_BLOCKS=%d", blocks), "-c", source}
 	var objects []string
 	for _, job := range [][]string{
-		append(cxx, fmt.Sprintf(`-DEMULATED="../decode_%s.cu"`, width),
-			fmt.Sprintf(`-DWATCHED="../decode_%s_watched.cu"`, width), "-c", "emulator/width.cc"),
+		append(cxx, "-c", "emulator/width.cc"),
 		append(cxx, "-c", "emulator/emulator.cc"),
 		append(cxx, "-c", "emulator/runtime.cc"),
 		append(cxx, "-Dgs_persistent=emulated_persistent", "-Dgs_persistent_one=emulated_persistent_one",

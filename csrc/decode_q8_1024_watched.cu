@@ -1,2 +1,0 @@
-#include "decode_host.cuh"
-const gs_persistent_width gs_persistent_q8_1024_watched = watched_launches_of<Traits<8, 4, true>>;

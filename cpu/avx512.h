@@ -5,7 +5,7 @@
 #define GS_VB 64
 #define GS_MR 12
 #define GS_NV 2
-#define GS_GP 2
+#define GS_GP 4
 #define GS_GU 2
 
 #endif

@@ -44,6 +44,13 @@ static inline int64_t gs_ceil(int64_t a, int64_t b) { return (a + b - 1) / b; }
 // for cache sets.
 static inline int64_t row_distance(int64_t K) { return K + 16; }
 
+// gs_panels_at_once returns how many panels, at most `most`, a task of a product of one row reads at once: so many that
+// threads still have nearly equal shares.
+static inline int64_t gs_panels_at_once(int64_t panels, int64_t threads, int64_t most) {
+	while (most > 1 && panels < 8 * most * threads && panels % (most * threads) != 0) most /= 2;
+	return most;
+}
+
 // The fewer tasks, the less is packed and read. There are enough of them that no worker waits long at the end, and if
 // possible the same number for each worker.
 static inline gs_parts divide_many(int64_t M, int64_t panels, int64_t K, int by_rows, int64_t threads, int64_t mr) {

@@ -138,8 +138,7 @@ static void linear_few(gs_worker *w, const gs_linear *o) {
 		x = a;
 	}
 	float c[(MR > GS_GP ? MR : GS_GP) * GS_NR];
-	// Few panels are shared out one by one, so that shares are nearly equal.
-	const int64_t unit = M > 1 || p1 - p0 < 16 * w->n ? 1 : GS_GP, groups = (M + GS_GR - 1) / GS_GR;
+	const int64_t unit = M > 1 ? 1 : gs_panels_at_once(p1 - p0, w->n, GS_GP), groups = (M + GS_GR - 1) / GS_GR;
 	for (int64_t i = gs_first(w, (p1 - p0 + unit - 1) / unit); i >= 0; i = gs_next(w)) {
 		int64_t p = p0 + i * unit, n = p1 - p < unit ? p1 - p : unit;
 		if (M == 1) {
@@ -222,7 +221,7 @@ static void linear_few_q8(gs_worker *w, const gs_linear *o) {
 	gs_q8_block *xq = (gs_q8_block *)w->scratch; // (M, blocks)
 	quantise_rows(w, o, 0, M, xq);
 	float c[GS_GP * GS_NR];
-	const int64_t unit = rows || p1 - p0 < 16 * w->n ? 1 : GS_GP; // as in linear_few
+	const int64_t unit = rows ? 1 : gs_panels_at_once(p1 - p0, w->n, GS_GP);
 	for (int64_t i = gs_first(w, (p1 - p0 + unit - 1) / unit); i >= 0; i = gs_next(w)) {
 		int64_t p = p0 + i * unit, n = p1 - p < unit ? p1 - p : unit;
 		if (rows) {

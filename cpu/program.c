@@ -54,7 +54,7 @@ int64_t gs_divide(int isa, int64_t threads, int64_t M, int64_t N, int64_t K, int
 	const int64_t panels = gs_ceil(N, GS_NR);
 	*kernel = GS_FEW_ROWS;
 	if (M <= mr && M * row_distance(K) <= GS_SCRATCH) // op_linear
-		return M == 1 && isa >= GS_AVX512 && panels >= 16 * threads ? gs_ceil(panels, 2) : panels; // 2 is GS_GP
+		return M == 1 && isa >= GS_AVX512 ? gs_ceil(panels, gs_panels_at_once(panels, threads, 4)) : panels; // 4 is GS_GP
 	gs_parts p;
 	if (bf16 && isa >= GS_AVX512_BF16 && K <= BK_MAX) {
 		*kernel = GS_UNITS;

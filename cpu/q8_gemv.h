@@ -127,6 +127,8 @@ static void GS_GEMV(int panels, int64_t blocks, const gs_q8_block *x, const void
 	const char *w = weights;
 	for (; panels >= GS_GP; panels -= GS_GP, w += GS_GP * stride, y += GS_GP * GS_NR)
 		GS_BODY_OF(GS_GEMV)(1, GS_GP, 0, NVP, blocks, x, 0, w, stride, y);
+	for (; GS_GP > 2 && panels >= 2; panels -= 2, w += 2 * stride, y += 2 * GS_NR)
+		GS_BODY_OF(GS_GEMV)(1, 2, 0, NVP, blocks, x, 0, w, stride, y);
 	for (; panels > 0; panels--, w += stride, y += GS_NR)
 		GS_BODY_OF(GS_GEMV)(1, 1, 0, NVP, blocks, x, 0, w, stride, y);
 }

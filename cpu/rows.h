@@ -49,25 +49,26 @@ INLINE void transpose(float *dst, const float *rows, int64_t ld, int64_t n) {
 #endif
 }
 
-// The sums of DOT_COLS columns of W and up to DOT_ROWS rows of x stay in registers.
+// The sums of up to DOT_COLS columns of W and DOT_ROWS rows of x stay in registers.
 enum { DOT_COLS = 4, DOT_ROWS = GS_VB == 64 ? 4 : 2, DOT_AHEAD = 2048 }; // words that it prefetches ahead
 
-// dots_body writes y[i][j] = the dot product of row i of x and row j of w, for m <= DOT_ROWS rows of x and DOT_COLS
-// rows of w, each `words` words. x is float32, rows `ldx` apart; for bfloat16 w, the even ones of each 2 VL values of x
-// come first, then the odd ones. Each lane has its own sum, in the order of k; lanes are added at the end. So a result
-// does not depend on m. It prefetches in the order of memory, in which processors read ahead.
-INLINE void dots_body(const int m, const int bf16, int64_t words, const float *x, int64_t ldx, const float *w,
-		int64_t ld, float *y) {
+// dots_body writes y[i][j] = the dot product of row i of x and row j of w, for m <= DOT_ROWS rows of x and `cols` rows of
+// w, each `words` words. x is float32, rows `ldx` apart; for bfloat16 w, the even ones of each 2 VL values of x come
+// first, then the odd ones. Each lane has its own sum, in the order of k; lanes are added at the end. So a result does
+// not depend on m or cols. Of one row of w after another, processors read more ahead by themselves; of several at once
+// it prefetches, in the order of memory.
+INLINE void dots_body(const int m, const int bf16, const int cols, int64_t words, const float *x, int64_t ldx,
+		const float *w, int64_t ld, float *y) {
 	vf acc[DOT_ROWS][DOT_COLS];
 #pragma GCC unroll 8
 	for (int i = 0; i < m; i++)
 #pragma GCC unroll 8
-		for (int j = 0; j < DOT_COLS; j++) acc[i][j] = (vf){0};
+		for (int j = 0; j < cols; j++) acc[i][j] = (vf){0};
 #pragma GCC unroll 1
 	for (int64_t k = 0; k < words; k += VL) {
 #pragma GCC unroll 8
-		for (int j = 0; j < DOT_COLS; j++) {
-			if (k * 4 % GS_LINE == 0) __builtin_prefetch(w + DOT_COLS * k + j * (GS_LINE / 4) + DOT_AHEAD, 0, 3);
+		for (int j = 0; j < cols; j++) {
+			if (cols > 1 && k * 4 % GS_LINE == 0) __builtin_prefetch(w + DOT_COLS * k + j * (GS_LINE / 4) + DOT_AHEAD, 0, 3);
 			vu word = load_u(w + j * ld + k);
 #pragma GCC unroll 8
 			for (int i = 0; i < m; i++) {
@@ -83,7 +84,7 @@ INLINE void dots_body(const int m, const int bf16, int64_t words, const float *x
 #pragma GCC unroll 8
 	for (int i = 0; i < m; i++)
 #pragma GCC unroll 8
-		for (int j = 0; j < DOT_COLS; j++) y[i * GS_NR + j] = sum_lanes(acc[i][j]);
+		for (int j = 0; j < cols; j++) y[i * GS_NR + j] = sum_lanes(acc[i][j]);
 }
 
 typedef void dots_fn(int64_t words, const float *x, int64_t ldx, const float *w, int64_t ld, float *y);
@@ -92,7 +93,8 @@ typedef void dots_fn(int64_t words, const float *x, int64_t ldx, const float *w,
 	static __attribute__((noinline)) void dots_##type##_##m(int64_t words, const float *x, int64_t ldx, const float *w, \
 		int64_t ld, \
 	                                                        float *y) { \
-		for (int j = 0; j < GS_NR; j += DOT_COLS) dots_body(m, bf16, words, x, ldx, w + j * ld, ld, y + j); \
+		enum { COLS = GS_VB < 64 || (bf16 && m > 1) ? DOT_COLS : 1 }; /* several where it computes longer than it reads */ \
+		for (int j = 0; j < GS_NR; j += COLS) dots_body(m, bf16, COLS, words, x, ldx, w + j * ld, ld, y + j); \
 	}
 DOTS(f32, 1, 0)
 DOTS(bf16, 1, 1)

@@ -31,13 +31,16 @@ enum tile_kind {
 	TILE_KINDS
 };
 
+// prefetch_row prefetches a row of a panel for a loop that is at row b.
+INLINE void prefetch_row(const float *b) {
+	__builtin_prefetch(b + PREFETCH, 0, 3);
+	__builtin_prefetch(b + PREFETCH + 16, 0, 3);
+}
+
 // tile_step adds the products of a column of A (m values, LDA apart) with a row of B to the sums.
 INLINE void tile_step(const int m, const enum tile_kind kind, const float *a, const float *b, vf acc[MR][GS_NV]) {
 	vf bk[GS_NV];
-	if (kind == STREAM_F32) {
-		__builtin_prefetch(b + PREFETCH, 0, 3);
-		__builtin_prefetch(b + PREFETCH + 16, 0, 3);
-	}
+	if (kind == STREAM_F32) prefetch_row(b);
 #pragma GCC unroll 8
 	for (int j = 0; j < GS_NV; j++) bk[j] = load(b + j * VL);
 #pragma GCC unroll 16
@@ -67,8 +70,7 @@ INLINE void tile_body(const int m, const enum tile_kind kind, int64_t K, const f
 #pragma GCC unroll 1
 				for (int64_t k = 0; k + 1 < n; k += 2, b += GS_NR) {
 					vf even[GS_NV], odd[GS_NV];
-					__builtin_prefetch(b + PREFETCH, 0, 3);
-					__builtin_prefetch(b + PREFETCH + 16, 0, 3);
+					prefetch_row(b);
 #pragma GCC unroll 8
 					for (int j = 0; j < GS_NV; j++) {
 						vu pair = load_u(b + j * VL);
@@ -151,7 +153,8 @@ static tile_fn *const tile_of[TILE_KINDS][MR + 1] = {
 
 // gemv_body multiplies `rows` rows of x, ldx floats apart, with `panels` panels, which are `stride` floats apart; one of
 // the two is 1. It computes `vectors` vectors of a panel's columns. If GS_GU is 2, even and odd k have their own sums.
-// So a result does not depend on how many rows there are.
+// So a result does not depend on how many rows there are. It prefetches where it computes longer than it reads: else
+// processors read more ahead by themselves.
 INLINE void gemv_body(const int rows, const int panels, const int vectors, const int bf16, int64_t K, const float *x,
 		int64_t ldx, const float *b, int64_t stride, float *y) {
 	vf acc[GS_GP > GS_GR ? GS_GP : GS_GR][GS_GU][NVP];
@@ -167,8 +170,7 @@ INLINE void gemv_body(const int rows, const int panels, const int vectors, const
 		for (; k + 1 < K; k += 2, b += GS_NR) {
 #pragma GCC unroll 8
 			for (int p = 0; p < panels; p++) {
-				__builtin_prefetch(b + p * stride + PREFETCH, 0, 3);
-				__builtin_prefetch(b + p * stride + PREFETCH + 16, 0, 3);
+				if (rows > 1) prefetch_row(b);
 				vf even[NVP], odd[NVP];
 #pragma GCC unroll 8
 				for (int j = 0; j < vectors; j++) {
@@ -202,8 +204,7 @@ INLINE void gemv_body(const int rows, const int panels, const int vectors, const
 #pragma GCC unroll 8
 				for (int u = 0; u < GS_GU; u++) {
 					const float *row = b + p * stride + u * GS_NR;
-					__builtin_prefetch(row + PREFETCH, 0, 3);
-					__builtin_prefetch(row + PREFETCH + 16, 0, 3);
+					if (rows > 1 && GS_VB < 64) prefetch_row(row);
 					vf bk[NVP];
 #pragma GCC unroll 8
 					for (int j = 0; j < vectors; j++) bk[j] = load(row + j * VL);
@@ -242,6 +243,8 @@ INLINE void gemv_body(const int rows, const int panels, const int vectors, const
 		int64_t stride, float *y) {                                                                                       \
 		for (; panels >= GS_GP; panels -= GS_GP, b += GS_GP * stride, y += GS_GP * GS_NR)                                 \
 			gemv_body(1, GS_GP, NVP, bf16, K, x, 0, b, stride, y);                                                           \
+		for (; GS_GP > 2 && panels >= 2; panels -= 2, b += 2 * stride, y += 2 * GS_NR)                                    \
+			gemv_body(1, 2, NVP, bf16, K, x, 0, b, stride, y);                                                               \
 		for (; panels > 0; panels--, b += stride, y += GS_NR) gemv_body(1, 1, NVP, bf16, K, x, 0, b, stride, y);          \
 	}
 GEMV(f32, 0)

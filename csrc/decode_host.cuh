@@ -46,7 +46,7 @@ void lay_out(const Kernel &k, gs_stream *s, const gs_persistent_args *a, Params 
   *bytes = n + PAIR;  // pairs lie at multiples of their size
 
   p->tails = k.PROMPT ? p->B : 1;  // one of all rows is as large as so many of a token
-  for (int b = 0; b < blocks && !k.PROMPT && !k.HALVES; b++) {
+  for (int b = 0; b < blocks && !k.PROMPT && !k.READS_BACK; b++) {
     int n = 0, head;
     for (int i = 0; i + 1 < p->count; i += STEPS)
       n += k.BATCHED ? last_splits(i, b, blocks, *p) : split_of(i, b, blocks, p->NH, &head) == SPLITS - 1;

@@ -85,7 +85,7 @@ struct Traits {
   // first half of each row, in registers before x arrives, then one of the second half. Keys of the launch are read back.
   static constexpr bool HALVES = NB == 5 && !BATCHED && !Q8;
   // Of rows there, shared memory has room for one half of x, and registers for a second fragment once x has arrived.
-  static constexpr bool TIGHT = HALVES && VERIFY;
+  static constexpr bool TIGHT = NB == 5 && VERIFY, READS_BACK = HALVES || TIGHT;
   // Bytes per clock that a block copies while layers run: bursts delay the packets of other blocks. 0: it is not paced.
   static constexpr int PACE = !WIDE ? 16 : HALVES ? 40 : 0;
   // Tiles of the rows of 4C inputs, side by side; of a half there is one for TILE_ROWS / 2 rows.
@@ -109,7 +109,7 @@ struct Traits {
   // halves lie in other banks.
   static constexpr int LOW = MANY && NB % 2 == 0 ? SMALL + 32 : SMALL;
   // Lanes that store packets of four rows at once have banks of their own.
-  static constexpr int BANKS = MANY ? 16 : 0, ROW = LARGE / (TIGHT ? 2 : 1) + BANKS, QROW = HEAD + BANKS;
+  static constexpr int BANKS = MANY ? 16 : 0, ROW = LARGE / (TIGHT && HALVES ? 2 : 1) + BANKS, QROW = HEAD + BANKS;
   static constexpr int XROW = 2 * LOW + BANKS;
   static constexpr int XROWS = BATCHED ? 8 : ROWS;
   static constexpr int X = XROWS * XROW > AT_ONCE * ROW ? XROWS * XROW : AT_ONCE * ROW;
@@ -744,7 +744,7 @@ __device__ __forceinline__ void compute_span(const Params &p, Shared<Traits> &sh
         uint4 a0 = {}, b0 = {}, a1 = {}, b1 = {};
         uint32_t v[KEYS];
 #pragma unroll
-        for (int k = 0; k < KEYS && Traits::HALVES; k++) v[k] = 0;  // else registers hold it between steps
+        for (int k = 0; k < KEYS && Traits::READS_BACK; k++) v[k] = 0;  // else registers hold it between steps
         auto load = [&](int at) {
           const uint32_t row = kb + min(at + g, have - 1) * 128 + q * 16,
                          row8 = kb + min(at + g + 8, have - 1) * 128 + q * 16;
@@ -755,7 +755,7 @@ __device__ __forceinline__ void compute_span(const Params &p, Shared<Traits> &sh
         // Of 8-bit weights and rows registers would spill.
         constexpr bool EARLY = !BATCHED && !(Traits::Q8 && VERIFY);
         constexpr bool LATE = EARLY && VERIFY;  // of rows these loads delay the warps that finish the product before
-        if (Traits::HALVES && launch && last)
+        if (Traits::READS_BACK && launch && last)
 #pragma unroll 1
           for (int at = lane * 16; at < place() * (HEAD * 2); at += 32 * 16)
             copy16(kb + at, (const char *)cache_k + at), copy16(vb + at, (const char *)cache_v + at);
@@ -805,7 +805,7 @@ __device__ __forceinline__ void compute_span(const Params &p, Shared<Traits> &sh
                 });
           }
           note_arrived<Traits>(sh, warp, buffer);
-          if (Traits::HALVES) wait_copies();
+          if (Traits::READS_BACK) wait_copies();
           __syncwarp();
           if (Traits::PROMPT && launch && item.row == p.B - 1) {  // which has them all
 #pragma unroll 1
@@ -964,14 +964,14 @@ __device__ __forceinline__ void compute_span(const Params &p, Shared<Traits> &sh
         if (!SOON || group > start) wait_free();
         delay();
         constexpr bool TIGHT = Traits::TIGHT && VERIFY;
-        constexpr int HP = MANY ? Traits::HP / (TIGHT ? 2 : 1) : HU;
+        constexpr int TURNS = !TIGHT ? 1 : HALVES ? 2 : 4, HP = MANY ? Traits::HP / TURNS : HU;
         const int r = MANY ? lane % 4 : 0;  // the lane's row
-        auto take_x = [&](int half) {
+        auto take_x = [&](int turn) {
           uint32_t ph[HP], wanted = 0;
           const bool has = r < (BATCHED ? B - group : rows_of<ROWS>(sh));
 #pragma unroll
           for (int n = 0; n < HP; n++) {
-            ph[n] = MANY ? work.slice_h[half * (HP / 4) + n / 4][warp][n % 4 * 8 + lane / 4]
+            ph[n] = MANY ? work.slice_h[turn * (HP / 4) + n / 4][warp][n % 4 * 8 + lane / 4]
                          : work.slice_h[n][warp][lane];
             wanted |= (uint32_t)(ph[n] && has) << n;
           }
@@ -984,16 +984,19 @@ __device__ __forceinline__ void compute_span(const Params &p, Shared<Traits> &sh
                 put(arrived ? ph[n] : 0, u, xs + r * Traits::ROW + at);
               });
         };
-        take_x(0);
+#pragma unroll 1
+        for (int turn = 0; turn < (HALVES ? 1 : TURNS); turn++) take_x(turn);
         if (group == start) note_arrived<Traits>(sh, warp, buffer);
         __syncwarp();
         if constexpr (BYTES) {
           const uint32_t at = shared_address(xs);
-          const float scale = quantise_part<LARGE, VERIFY ? Traits::ROW : 0>(at);
+          const float scale = quantise_part<LARGE, VERIFY ? Traits::ROW : 0, TIGHT>(at);
+          const uint32_t from = at + (VERIFY ? g / 2 * (Traits::ROW * 2) : 0);
           uint2 x[LB];
 #pragma unroll
           for (int k = 0; k < LB; k++)
-            x[k] = load_shared64(at + (VERIFY ? g / 2 * (Traits::ROW * 2) : 0) + g % 2 * LARGE + k * 32 + q * 8);
+            x[k] = TIGHT ? bytes_of_twos(from + k * 64 + q * 16, g % 2)
+                         : load_shared64(from + g % 2 * LARGE + k * 32 + q * 8);
           const float2 y = bytes.times(x);
           float *const to = sh.part[buffer][warp][VERIFY ? q : 0];
           if (VERIFY || q == 0) to[g] = y.x * scale, to[g + 8] = y.y * scale;
@@ -1009,7 +1012,7 @@ __device__ __forceinline__ void compute_span(const Params &p, Shared<Traits> &sh
           mma_arranged(d[k % 4], a[k], b[k], x);
         }
         if (KEEP < LB) {
-          if (TIGHT) __syncwarp(), take_x(1), __syncwarp();  // the first half was read
+          if (TIGHT && HALVES) __syncwarp(), take_x(1), __syncwarp();  // the first half was read
           if (HALVES) take_half();
           constexpr int UNROLL = BATCHED && Traits::WIDE ? 2 : LB - KEEP;  // more take registers that hold weights
 #pragma unroll 1
@@ -1058,7 +1061,9 @@ __device__ __forceinline__ void compute_span(const Params &p, Shared<Traits> &sh
       for (int k = 0; k < F32_PER_PACKET; k++)
         gain[n][k] = !APART && norm && holds(px[n], k) ? __ldg(s.gain + warp * SMALL + at_of(px[n]) + k) : 0.0f;
     }
-    auto gain_of = [&](int n, int k) { return APART ? work.gain(warp)[at_of(px[n]) + k] : gain[n][k]; };
+    auto gain_of = [&](int n, int k) {
+      return !APART ? gain[n][k] : holds(px[n], k) ? work.gain(warp)[at_of(px[n]) + k] : 0.0f;
+    };
     uint4 x[NB] = {};
     constexpr bool BYTES = Traits::BYTES;
     uint2 x_bytes[NB] = {};
@@ -1115,7 +1120,7 @@ __device__ __forceinline__ void compute_span(const Params &p, Shared<Traits> &sh
 #pragma unroll
         for (int k = 0; k < NB && !BYTES; k++) arrange(a[m][k], b[m][k], p.zero);
       };
-      constexpr int AHEAD = Traits::TIGHT && VERIFY ? 1 : FRAGMENTS;  // of fragments, before x arrives
+      constexpr int AHEAD = Traits::TIGHT && Traits::HALVES && VERIFY ? 1 : FRAGMENTS;  // of fragments, before x arrives
 #pragma unroll
       for (int m = 0; m < AHEAD; m++) load_fragment(m);
 #pragma unroll
@@ -1539,7 +1544,7 @@ template <typename Traits> __device__ __forceinline__ void run_block(const Param
     steps[i] = l;
   }
   __syncthreads();
-  if (!Traits::PROMPT && !Traits::HALVES && threadIdx.x == 0)
+  if (!Traits::PROMPT && !Traits::READS_BACK && threadIdx.x == 0)
     for (int i = first_step<Traits>(p), n = 0; i < end_step<Traits>(p); i++)
       if (steps[i].kind == GS_PERSISTENT_ATTENTION) {
         steps[i].tail = n;
@@ -1555,7 +1560,7 @@ template <typename Traits> __device__ __forceinline__ void run_block(const Param
   }
   __syncthreads();
   if (has_logits && threadIdx.x == 0) logits.bias = head - logits.row, logits.sums = head + p.head - logits.row;
-  if constexpr (Traits::SINGLE_STEP && !Traits::PROMPT && !Traits::HALVES) load_tail<Traits>(p, sh, steps[p.only_step]);
+  if constexpr (Traits::SINGLE_STEP && !Traits::PROMPT && !Traits::READS_BACK) load_tail<Traits>(p, sh, steps[p.only_step]);
   if constexpr (Traits::VERIFY) {
     for (int i = threadIdx.x; p.exit == 0 && i <= pos0; i += Traits::THREADS) text_of(p)[i] = p.text[i];
     __syncthreads();

@@ -626,30 +626,50 @@ struct Quantiser {
     inverse = __uint_as_float((268 - exponent) << 23) * (127.0f / 128);
     scale = fmaf(__uint_as_float(most), 0.0f, __uint_as_float((exponent - 14) << 23) * (128.0f / 127));
   }
-  // Stores a value's bytes, `low` bytes apart. Adding 1.5 x 2^23 rounds it to an integer in the low bits.
+  // Adding 1.5 x 2^23 rounds a value to an integer in the low bits.
+  __device__ int integer(float v) const { return (int)__float_as_uint(fmaf(v, inverse, 12582912.0f)); }
+  // Stores a value's bytes, `low` bytes apart.
   __device__ void store(uint32_t at, int low, float v) const {
-    const int t = (int)__float_as_uint(fmaf(v, inverse, 12582912.0f));
+    const int t = integer(v);
     store_shared8(at, (t + 128) >> 8), store_shared8(at + low, t);
   }
+  // The high bytes of two values, then their low bytes.
+  __device__ uint32_t two(float a, float b) const {
+    const int s = integer(a), t = integer(b);
+    return __byte_perm(__byte_perm(s + 128, t + 128, 0x51), __byte_perm(s, t, 0x40), 0x5410);
+  }
 };
+// The high bytes of eight values that lie by twos, or the low ones.
+__device__ inline uint2 bytes_of_twos(uint32_t at, int low) {
+  const uint4 v = load_shared(at);
+  const uint32_t which = low ? 0x7632 : 0x5410;
+  uint2 y;
+  y.x = __byte_perm(v.x, v.y, which), y.y = __byte_perm(v.z, v.w, which);
+  return y;
+}
 
 // Replaces N bfloat16 numbers of a warp in shared memory by their high bytes, then their low bytes; returns the scale.
-// If ROW is not 0 these are four rows of N, so many numbers apart; a lane has row lane % 4, and its scale.
-template <int N, int ROW = 0> __device__ inline float quantise_part(uint32_t at) {
+// If ROW is not 0 these are four rows of N, so many numbers apart; a lane has row lane % 4, and its scale. TWOS: bytes
+// of two values lie where these did, for which a lane needs no registers.
+template <int N, int ROW = 0, bool TWOS = false> __device__ inline float quantise_part(uint32_t at) {
   constexpr int LANES = ROW ? 8 : 32, WORDS = (N / 2 + LANES - 1) / LANES;
   const int lane = ROW ? threadIdx.x % 32 / 4 : threadIdx.x % 32;
   uint32_t w[WORDS], most = 0;
   if (ROW) at += threadIdx.x % 4 * ROW * 2;
+  auto load = [&](int i) { return LANES * i + lane < N / 2 ? load_shared32(at + (LANES * i + lane) * 4) : 0; };
 #pragma unroll
   for (int i = 0; i < WORDS; i++) {
-    w[i] = LANES * i + lane < N / 2 ? load_shared32(at + (LANES * i + lane) * 4) : 0;
+    w[i] = load(i);
     most = max(most, max(w[i] << 16 & 0x7fffffff, w[i] & 0x7fff0000));
   }
   const Quantiser quantiser(most, ROW != 0);
   __syncwarp();
 #pragma unroll
   for (int i = 0; i < WORDS; i++)
-    if (LANES * i + lane < N / 2) {
+    if (LANES * i + lane < N / 2 && TWOS) {
+      const uint32_t v = load(i);
+      store_shared32(at + (LANES * i + lane) * 4, quantiser.two(low(v), high(v)));
+    } else if (LANES * i + lane < N / 2) {
       const uint32_t to = at + (LANES * i + lane) * 2;
       quantiser.store(to, N, low(w[i])), quantiser.store(to + 1, N, high(w[i]));
     }

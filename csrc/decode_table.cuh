@@ -17,7 +17,7 @@ template <typename Of, bool DRAWS = false> gs_persistent_kernel kernel_of() {
     const void *kernel;
     if constexpr (Of::SINGLE_STEP) kernel = (const void *)decode_one_kernel<Of>;
     else kernel = (const void *)decode_kernel<Of>;
-    return {Of::PROMPT,      Of::VERIFY, Of::BATCHED, Of::MANY,   Of::HALVES,  Of::WIDE,
+    return {Of::PROMPT,      Of::VERIFY, Of::BATCHED, Of::MANY,   Of::HALVES,  Of::READS_BACK, Of::WIDE,
             Of::C,           Of::ROWS,   Of::GROUP,   Of::SMALL,  Of::LARGE,   Of::ROW_BYTES, Of::TILE_ROWS, Of::PAD,
             Of::CHUNK_PITCH, Of::CHUNKS, Of::CHUNK,   Of::TOKENS, Of::THREADS, Of::PROMPT_ROWS,
             Of::MANY ? 8 * Of::XP - 1 : 32 * Of::XU, (Of::MANY ? 8 * Of::HP : 32 * Of::HU) / (Of::HALVES ? 2 : 1),
@@ -25,7 +25,7 @@ template <typename Of, bool DRAWS = false> gs_persistent_kernel kernel_of() {
   }
 }
 template <typename Of, bool DRAWS> gs_persistent_kernel verifying() {
-  if constexpr (Of::NB <= 2 || Of::HALVES) return kernel_of<typename Of::Verify, DRAWS>();
+  if constexpr (Of::NB <= 2 || Of::NB == 5) return kernel_of<typename Of::Verify, DRAWS>();
   else return {};
 }
 

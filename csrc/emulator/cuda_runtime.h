@@ -46,6 +46,11 @@ struct alignas(16) ulonglong2 {
 };
 inline float2 make_float2(float x, float y) { return {x, y}; }
 inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
+inline unsigned __byte_perm(unsigned x, unsigned y, unsigned select) {
+  unsigned v = 0;
+  for (int i = 0; i < 4; i++) v |= (unsigned)(((uint64_t)y << 32 | x) >> (select >> 4 * i & 7) * 8 & 255) << 8 * i;
+  return v;
+}
 inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return {x, y, z, w}; }
 
 extern thread_local uint3 threadIdx, blockIdx;

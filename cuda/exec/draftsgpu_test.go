@@ -138,7 +138,7 @@ func TestDraftsOnGPU(t *testing.T) {
 	lookup := gpt2.DefaultSpeculation(gpt2.DraftLookup)
 	ways := []gpt2.Speculation{lookup, lookup, {By: gpt2.DraftExits, Layers: 1, Drafts: 3}, {By: gpt2.DraftExits, Layers: 2, Drafts: 2}}
 	for _, spec := range []string{
-		"random:L=3,C=1600,NH=25,V=50257,T=1024,seed=7",
+		"random:L=3,C=1600,NH=25,V=50257,T=1024,seed=7", "q8 random:L=3,C=1600,NH=25,V=50257,T=1024,seed=7",
 		"random:L=12,C=768,NH=12,V=50257,T=1024,seed=4", "random:L=6,C=384,NH=6,V=300,T=1024,seed=2", "random:L=1,C=384,NH=6,V=257,T=512",
 		"../../weights/shakespeare", "q8 random:L=12,C=768,NH=12,V=50257,T=1024,seed=4", "q8 random:L=2,C=384,NH=6,V=300,T=1024,seed=2",
 	} {

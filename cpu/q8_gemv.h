@@ -86,6 +86,9 @@ INLINE void GS_BODY_OF(GS_GEMV)(const int rows, const int panels, const int j0, 
 		for (int p = 0; p < panels; p++) {
 			panel[p] = w + p * stride;
 			__asm__("" : "+r"(panel[p])); // makes the compiler address all lines from one register per panel
+			if (rows == 1)
+#pragma GCC unroll 3
+				for (int i = 0; i <= GS_QB * GS_NR; i += 8 * GS_LINE) prefetch_l2(panel[p] + 2 * GS_Q8_BLOCK + i);
 		}
 #pragma GCC unroll 4
 		for (int g = 0; g < vectors; g += Q8_GROUP) {

@@ -69,6 +69,7 @@ INLINE void dots_body(const int m, const int bf16, const int cols, int64_t words
 #pragma GCC unroll 8
 		for (int j = 0; j < cols; j++) {
 			if (cols > 1 && k * 4 % GS_LINE == 0) __builtin_prefetch(w + DOT_COLS * k + j * (GS_LINE / 4) + DOT_AHEAD, 0, 3);
+			if (cols == 1 && !bf16) prefetch_l2(w + k + 256);
 			vu word = load_u(w + j * ld + k);
 #pragma GCC unroll 8
 			for (int i = 0; i < m; i++) {

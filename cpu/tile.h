@@ -171,6 +171,7 @@ INLINE void gemv_body(const int rows, const int panels, const int vectors, const
 #pragma GCC unroll 8
 			for (int p = 0; p < panels; p++) {
 				if (rows > 1) prefetch_row(b);
+				else prefetch_l2(b + p * stride + 2 * PREFETCH);
 				vf even[NVP], odd[NVP];
 #pragma GCC unroll 8
 				for (int j = 0; j < vectors; j++) {
@@ -205,6 +206,7 @@ INLINE void gemv_body(const int rows, const int panels, const int vectors, const
 				for (int u = 0; u < GS_GU; u++) {
 					const float *row = b + p * stride + u * GS_NR;
 					if (rows > 1 && GS_VB < 64) prefetch_row(row);
+					else if (rows == 1) prefetch_l2(row + PREFETCH);
 					vf bk[NVP];
 #pragma GCC unroll 8
 					for (int j = 0; j < vectors; j++) bk[j] = load(row + j * VL);

@@ -155,7 +155,8 @@ static void attention_one(gs_worker *w, const gs_attention *o) {
 		if (chunks_of(o, r) > most) most = chunks_of(o, r);
 	const int64_t groups = (o->nq + GS_GR - 1) / GS_GR; // of queries of a sequence, which read its keys and values once
 	for (int64_t t = gs_first(w, o->B * groups * NH * most); t >= 0; t = gs_next(w)) {
-		const int64_t chunk = t % most, h = t / most % NH, b = t / most / NH / groups, g = t / most / NH % groups;
+		// Heads of a chunk follow one another in memory.
+		const int64_t h = t % NH, chunk = t / NH % most, b = t / most / NH / groups, g = t / most / NH % groups;
 		// The worker of the last chunk appends a single new token, as no other chunk reads it. (op_attention has appended
 		// several.)
 		if (o->append && o->T == 1 && chunk == chunks_of(o, b) - 1) append_head(o, b, h, 0, 1);

@@ -3,9 +3,9 @@
 // float32. Few rows are bound by reading the weights; linear_few multiplies them in float32.
 //
 // A task is some rows of x by some panels. It packs its rows of x once, all of K, into the L2 cache. It multiplies them
-// with one panel after another, in blocks of BKC rows of the panel that stay in L1 for all register tiles. The sums of
-// a panel are kept in the worker's scratch; those of a register tile are finished while the next is multiplied, or just
-// before (struct unfinished).
+// with one panel after another, in blocks of BKC rows of the panel that stay in a cache for all register tiles. The sums
+// of a panel are kept in the worker's scratch; those of a register tile are finished while the next is multiplied, or
+// just before (struct unfinished).
 #ifndef GS_BF16_H
 #define GS_BF16_H
 
@@ -18,7 +18,7 @@
 #endif
 
 enum {
-	BKC = 384,          // rows of a block of a panel: 24 KiB, for the L1 cache
+	BKC = GS_BF16_TILE == GS_BY_AMX ? 384 : 768, // rows of a block of a panel: 24 KiB, for the L1 cache, or 48 for L2
 	BTAIL = 16 * GS_NR, // words of 32 rows of a panel
 };
 

@@ -92,20 +92,15 @@ typedef void dots_fn(int64_t words, const float *x, int64_t ldx, const float *w,
 
 #define DOTS(type, m, bf16) \
 	static __attribute__((noinline)) void dots_##type##_##m(int64_t words, const float *x, int64_t ldx, const float *w, \
-		int64_t ld, \
-	                                                        float *y) { \
+			int64_t ld, float *y) { \
 		enum { COLS = GS_VB < 64 || (bf16 && m > 1) ? DOT_COLS : 1 }; /* several where it computes longer than it reads */ \
 		for (int j = 0; j < GS_NR; j += COLS) dots_body(m, bf16, COLS, words, x, ldx, w + j * ld, ld, y + j); \
 	}
-DOTS(f32, 1, 0)
-DOTS(bf16, 1, 1)
-DOTS(f32, 2, 0)
-DOTS(bf16, 2, 1)
+DOTS(f32, 1, 0) DOTS(bf16, 1, 1)
+DOTS(f32, 2, 0) DOTS(bf16, 2, 1)
 #if GS_VB == 64
-DOTS(f32, 3, 0)
-DOTS(bf16, 3, 1)
-DOTS(f32, 4, 0)
-DOTS(bf16, 4, 1)
+DOTS(f32, 3, 0) DOTS(bf16, 3, 1)
+DOTS(f32, 4, 0) DOTS(bf16, 4, 1)
 #define DOTS_OF(type) {NULL, dots_##type##_1, dots_##type##_2, dots_##type##_3, dots_##type##_4}
 #else
 #define DOTS_OF(type) {NULL, dots_##type##_1, dots_##type##_2}

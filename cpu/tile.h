@@ -138,9 +138,7 @@ typedef void tile_fn(int64_t K, const float *a, int64_t block, const void *panel
 #define TILES(X, kind) X(kind, 1) X(kind, 2) X(kind, 3) X(kind, 4)
 #endif
 
-TILES(TILE, BLOCK)
-TILES(TILE, STREAM_F32)
-TILES(TILE, STREAM_BF16)
+TILES(TILE, BLOCK) TILES(TILE, STREAM_F32) TILES(TILE, STREAM_BF16)
 
 #define TILE_NAME(kind, m) tile_##kind##_##m,
 
@@ -249,8 +247,7 @@ INLINE void gemv_body(const int rows, const int panels, const int vectors, const
 			gemv_body(1, 2, NVP, bf16, K, x, 0, b, stride, y);                                                               \
 		for (; panels > 0; panels--, b += stride, y += GS_NR) gemv_body(1, 1, NVP, bf16, K, x, 0, b, stride, y);          \
 	}
-GEMV(f32, 0)
-GEMV(bf16, 1)
+GEMV(f32, 0) GEMV(bf16, 1)
 
 // rows_of_panel[bf16][m] multiplies m <= GS_GR rows with one panel, each as gemv does.
 typedef void rows_fn(int64_t K, const float *x, int64_t ldx, const float *b, float *y);
@@ -270,8 +267,7 @@ typedef void rows_fn(int64_t K, const float *x, int64_t ldx, const float *b, flo
 #define FEWS(X, type, bf16) X(type, bf16, 1) X(type, bf16, 2) X(type, bf16, 3)
 #endif
 
-FEWS(FEW, f32, 0)
-FEWS(FEW, bf16, 1)
+FEWS(FEW, f32, 0) FEWS(FEW, bf16, 1)
 
 static rows_fn *const rows_of_panel[2][GS_GR + 1] = {
 	{NULL, FEWS(FEW_NAME, f32, 0)},

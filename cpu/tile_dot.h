@@ -26,13 +26,21 @@ INLINE int64_t bf16_split(int64_t rows, int64_t tiles, int64_t i) { return rows 
 INLINE void bf16_begin(void) {}
 INLINE void bf16_end(void) {}
 
+// Of rows of A and C every third has a pointer, from which the others are addressed: so all pointers stay in registers.
+#define DOT_POINTERS(p) GS_PRAGMA(GCC unroll 4) for (int g = 0; 3 * g < m; g++) __asm__("" : "+r"((p)[g]))
+
 INLINE void dot_body(const int m, int64_t K, const uint16_t *a, int64_t lda, const float *b, const char *ahead,
 		float *c, int64_t ldc, int accumulate) {
+	const uint16_t *ap[BR / 3];
+	float *cp[BR / 3];
+#pragma GCC unroll 4
+	for (int g = 0; 3 * g < m; g++) ap[g] = a + 3 * g * lda, cp[g] = c + 3 * g * ldc;
+	DOT_POINTERS(cp);
 	vf acc[BR][NVP];
 #pragma GCC unroll 16
 	for (int i = 0; i < m; i++)
 #pragma GCC unroll 8
-		for (int j = 0; j < NVP; j++) acc[i][j] = accumulate ? load(c + i * ldc + j * VL) : (vf){0};
+		for (int j = 0; j < NVP; j++) acc[i][j] = accumulate ? load(cp[i / 3] + i % 3 * ldc + j * VL) : (vf){0};
 #pragma GCC unroll 1
 	for (int64_t k = 0; k < K; k += 2, b += GS_NR) {
 		__builtin_prefetch(ahead + k * (GS_LINE / 2), 0, 2);
@@ -42,16 +50,19 @@ INLINE void dot_body(const int m, int64_t K, const uint16_t *a, int64_t lda, con
 #pragma GCC unroll 16
 		for (int i = 0; i < m; i++) {
 			int32_t pair;
-			memcpy(&pair, a + i * lda + k, sizeof pair);
+			memcpy(&pair, ap[i / 3] + i % 3 * lda, sizeof pair);
 			__m512bh s = (__m512bh)_mm512_set1_epi32(pair);
 #pragma GCC unroll 8
 			for (int j = 0; j < NVP; j++) acc[i][j] = (vf)_mm512_dpbf16_ps((__m512)acc[i][j], s, (__m512bh)bk[j]);
 		}
+#pragma GCC unroll 4
+		for (int g = 0; 3 * g < m; g++) ap[g] += 2;
 	}
+	DOT_POINTERS(cp);
 #pragma GCC unroll 16
 	for (int i = 0; i < m; i++)
 #pragma GCC unroll 8
-		for (int j = 0; j < NVP; j++) store(c + i * ldc + j * VL, acc[i][j]);
+		for (int j = 0; j < NVP; j++) store(cp[i / 3] + i % 3 * ldc + j * VL, acc[i][j]);
 }
 
 typedef void dot_fn(int64_t K, const uint16_t *a, int64_t lda, const float *b, const char *ahead, float *c,
@@ -59,8 +70,7 @@ typedef void dot_fn(int64_t K, const uint16_t *a, int64_t lda, const float *b, c
 
 #define DOT_TILE(kind, m) \
 	static __attribute__((noinline)) void kind##_##m(int64_t K, const uint16_t *a, int64_t lda, const float *b, \
-		const char *ahead, \
-	                                                 float *c, int64_t ldc, int accumulate) { \
+			const char *ahead, float *c, int64_t ldc, int accumulate) { \
 		dot_body(m, K, a, lda, b, ahead, c, ldc, accumulate); \
 	}
 #define DOT_TILE_NAME(kind, m) kind##_##m,

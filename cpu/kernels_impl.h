@@ -21,6 +21,7 @@
 //   GS_MR, GS_NV  rows of the register tile, and vectors of a row (tile.h)
 //   GS_GP, GS_GU  panels that a gemv reads at once, and sums that it keeps per column
 //   GS_DOT_VNNI   or GS_DOT_SDOT, if it has that instruction for dot products of bytes (q8_gemv.h)
+//   GS_READS_AHEAD  1 if weights are left to the processor to read ahead (simd.h)
 //   GS_BF16_TILE  GS_BY_DOT or GS_BY_AMX, if it multiplies bfloat16 (bf16.h); else bfloat16 weights are widened
 #ifndef GS_KERNELS_IMPL_H
 #define GS_KERNELS_IMPL_H

@@ -69,8 +69,8 @@ enum { Q8_GROUP = NVP < 4 ? NVP : 4, Q8_ROWS = GS_GP > GS_GR ? GS_GP : GS_GR }; 
 #define GS_BODY_OF(name) GS_JOIN(name, _body)
 
 // `rows` rows of x, ldx blocks apart, by `panels` panels; one of the two is 1. It computes `vectors` vectors of columns
-// from vector j0 on. A result does not depend on how many rows there are. It does not prefetch: processors do that
-// better with so many loads.
+// from vector j0 on. A result does not depend on how many rows there are. It does not prefetch all lines: processors
+// do that better with so many loads.
 INLINE void GS_BODY_OF(GS_GEMV)(const int rows, const int panels, const int j0, const int vectors, int64_t blocks,
 		const gs_q8_block *x, int64_t ldx, const char *w, int64_t stride, float *y) {
 	const int group = vectors < Q8_GROUP ? vectors : Q8_GROUP;
@@ -87,7 +87,6 @@ INLINE void GS_BODY_OF(GS_GEMV)(const int rows, const int panels, const int j0, 
 			panel[p] = w + p * stride;
 			__asm__("" : "+r"(panel[p])); // makes the compiler address all lines from one register per panel
 			if (rows == 1)
-#pragma GCC unroll 3
 				for (int i = 0; i <= GS_QB * GS_NR; i += 8 * GS_LINE) prefetch_l2(panel[p] + 2 * GS_Q8_BLOCK + i);
 		}
 #pragma GCC unroll 4

@@ -55,8 +55,8 @@ enum { DOT_COLS = 4, DOT_ROWS = GS_VB == 64 ? 4 : 2, DOT_AHEAD = 2048 }; // word
 // dots_body writes y[i][j] = the dot product of row i of x and row j of w, for m <= DOT_ROWS rows of x and `cols` rows of
 // w, each `words` words. x is float32, rows `ldx` apart; for bfloat16 w, the even ones of each 2 VL values of x come
 // first, then the odd ones. Each lane has its own sum, in the order of k; lanes are added at the end. So a result does
-// not depend on m or cols. Of one row of w after another, processors read more ahead by themselves; of several at once
-// it prefetches, in the order of memory.
+// not depend on m or cols. Of several rows of w at once it prefetches, in the order of memory, in which processors read
+// ahead.
 INLINE void dots_body(const int m, const int bf16, const int cols, int64_t words, const float *x, int64_t ldx,
 		const float *w, int64_t ld, float *y) {
 	vf acc[DOT_ROWS][DOT_COLS];
@@ -93,7 +93,7 @@ typedef void dots_fn(int64_t words, const float *x, int64_t ldx, const float *w,
 #define DOTS(type, m, bf16) \
 	static __attribute__((noinline)) void dots_##type##_##m(int64_t words, const float *x, int64_t ldx, const float *w, \
 			int64_t ld, float *y) { \
-		enum { COLS = GS_VB < 64 || (bf16 && m > 1) ? DOT_COLS : 1 }; /* several where it computes longer than it reads */ \
+		enum { COLS = GS_READS_AHEAD && !(bf16 && m > 1) ? 1 : DOT_COLS }; /* several if it computes longer than it reads */ \
 		for (int j = 0; j < GS_NR; j += COLS) dots_body(m, bf16, COLS, words, x, ldx, w + j * ld, ld, y + j); \
 	}
 DOTS(f32, 1, 0) DOTS(bf16, 1, 1)

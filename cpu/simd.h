@@ -31,9 +31,12 @@ INLINE vu load_u16(const uint16_t *p) { return __builtin_convertvector(*(const v
 INLINE void store_u(void *p, vu v) { *(vu_any *)p = v; }
 INLINE vf splat(float s) { return s - (vf){0}; } // s - 0 is s, also for -0
 
-// prefetch_l2 prefetches a line into the L2 cache. For products of one row one line in two or more is enough: processors
-// then read on. They were slower with prefetches of all lines, or into L1, than with none.
-INLINE void prefetch_l2(const void *p) { __builtin_prefetch(p, 0, 2); }
+// GS_READS_AHEAD: weights that are read once are left to the processor, which is faster at it than prefetches of all
+// lines into L1. A line in two or more is prefetched into L2, from where the processor reads on.
+#ifndef GS_READS_AHEAD
+#define GS_READS_AHEAD 0
+#endif
+INLINE void prefetch_l2(const void *p) { if (GS_READS_AHEAD) __builtin_prefetch(p, 0, 2); }
 
 // copy_values is memcpy for short runs: if the length is not a constant, compilers may use a slow `rep movs` for
 // memcpy.

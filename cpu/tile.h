@@ -151,8 +151,8 @@ static tile_fn *const tile_of[TILE_KINDS][MR + 1] = {
 
 // gemv_body multiplies `rows` rows of x, ldx floats apart, with `panels` panels, which are `stride` floats apart; one of
 // the two is 1. It computes `vectors` vectors of a panel's columns. If GS_GU is 2, even and odd k have their own sums.
-// So a result does not depend on how many rows there are. It prefetches where it computes longer than it reads: else
-// processors read more ahead by themselves.
+// So a result does not depend on how many rows there are. With GS_READS_AHEAD it prefetches all lines only where it
+// computes longer than it reads.
 INLINE void gemv_body(const int rows, const int panels, const int vectors, const int bf16, int64_t K, const float *x,
 		int64_t ldx, const float *b, int64_t stride, float *y) {
 	vf acc[GS_GP > GS_GR ? GS_GP : GS_GR][GS_GU][NVP];
@@ -168,7 +168,7 @@ INLINE void gemv_body(const int rows, const int panels, const int vectors, const
 		for (; k + 1 < K; k += 2, b += GS_NR) {
 #pragma GCC unroll 8
 			for (int p = 0; p < panels; p++) {
-				if (rows > 1) prefetch_row(b);
+				if (rows > 1 || !GS_READS_AHEAD) prefetch_row(b + p * stride);
 				else prefetch_l2(b + p * stride + 2 * PREFETCH);
 				vf even[NVP], odd[NVP];
 #pragma GCC unroll 8
@@ -203,7 +203,7 @@ INLINE void gemv_body(const int rows, const int panels, const int vectors, const
 #pragma GCC unroll 8
 				for (int u = 0; u < GS_GU; u++) {
 					const float *row = b + p * stride + u * GS_NR;
-					if (rows > 1 && GS_VB < 64) prefetch_row(row);
+					if (!GS_READS_AHEAD) prefetch_row(row);
 					else if (rows == 1) prefetch_l2(row + PREFETCH);
 					vf bk[NVP];
 #pragma GCC unroll 8
@@ -241,9 +241,9 @@ INLINE void gemv_body(const int rows, const int panels, const int vectors, const
 #define GEMV(type, bf16)                                                                                            \
 	static __attribute__((noinline)) void gemv_##type(int panels, int64_t K, const float *x, const float *b,           \
 		int64_t stride, float *y) {                                                                                       \
-		for (; panels >= GS_GP; panels -= GS_GP, b += GS_GP * stride, y += GS_GP * GS_NR)                                 \
+		for (; GS_READS_AHEAD && panels >= GS_GP; panels -= GS_GP, b += GS_GP * stride, y += GS_GP * GS_NR)               \
 			gemv_body(1, GS_GP, NVP, bf16, K, x, 0, b, stride, y);                                                           \
-		for (; GS_GP > 2 && panels >= 2; panels -= 2, b += 2 * stride, y += 2 * GS_NR)                                    \
+		for (; GS_GP > 1 && panels >= 2; panels -= 2, b += 2 * stride, y += 2 * GS_NR)                                    \
 			gemv_body(1, 2, NVP, bf16, K, x, 0, b, stride, y);                                                               \
 		for (; panels > 0; panels--, b += stride, y += GS_NR) gemv_body(1, 1, NVP, bf16, K, x, 0, b, stride, y);          \
 	}
@@ -269,9 +269,6 @@ typedef void rows_fn(int64_t K, const float *x, int64_t ldx, const float *b, flo
 
 FEWS(FEW, f32, 0) FEWS(FEW, bf16, 1)
 
-static rows_fn *const rows_of_panel[2][GS_GR + 1] = {
-	{NULL, FEWS(FEW_NAME, f32, 0)},
-	{NULL, FEWS(FEW_NAME, bf16, 1)},
-};
+static rows_fn *const rows_of_panel[2][GS_GR + 1] = {{NULL, FEWS(FEW_NAME, f32, 0)}, {NULL, FEWS(FEW_NAME, bf16, 1)}};
 
 #endif

@@ -28,7 +28,6 @@ INLINE void bf16_end(void) {}
 
 // Of rows of A and C every third has a pointer, from which the others are addressed: so all pointers stay in registers.
 #define DOT_POINTERS(p) GS_PRAGMA(GCC unroll 4) for (int g = 0; 3 * g < m; g++) __asm__("" : "+r"((p)[g]))
-
 INLINE void dot_body(const int m, int64_t K, const uint16_t *a, int64_t lda, const float *b, const char *ahead,
 		float *c, int64_t ldc, int accumulate) {
 	const uint16_t *ap[BR / 3];

@@ -2,9 +2,12 @@
 // exponentials are rounded to bfloat16; sums, maxima and outputs are float32. The panels of the cache have the layout
 // that these instructions take.
 //
-// A task has up to AQ queries of one head and goes over the keys in blocks of AB, otherwise as attention_many does.
-// While the scores of a tile are multiplied, those of the tile before become exponentials (struct softmax). The result
-// of a row does not depend on the other rows of its tile: a masked key adds exactly 0 to its sums.
+// A task has up to AQ queries of one head and goes over the keys in blocks of AB. A softmax is the same whatever number
+// is subtracted from its scores, if exponentials neither overflow nor vanish. The largest score of a row's first 32 keys
+// serves: no row has to be known whole before its exponentials, and those of a panel are computed while later ones are
+// multiplied (struct softmax). Rows with a score that is larger by some 90 (in powers of 2) begin again, with their
+// largest one. The result of a row does not depend on the other rows of its tile: a masked key adds exactly 0 to its
+// sums.
 #ifndef GS_ATTENTION_BF16_H
 #define GS_ATTENTION_BF16_H
 
@@ -14,10 +17,11 @@
 enum {
 	AQ = 256, // queries of a task: a multiple of 32
 	AB = 256, // keys of a block: a multiple of 32
+	PER = 16, // rows of exponentials that are computed with each 32 columns of tiles
 };
 
-// exp2_short returns 2^x for x <= 0 with a relative error of at most 2^-13, a thirtieth of that of rounding to
-// bfloat16. NaN gives NaN. The polynomial interpolates 2^r at the four Chebyshev points of 0 <= r < 1.
+// exp2_short returns 2^x with a relative error of at most 2^-13, a thirtieth of that of rounding to bfloat16. NaN gives
+// NaN. The polynomial interpolates 2^r at the four Chebyshev points of 0 <= r < 1.
 INLINE vf exp2_short(vf x) {
 	vf r = (vf)_mm512_reduce_ps((__m512)x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
 	vf p = splat(7.89672571e-02f);
@@ -27,72 +31,76 @@ INLINE vf exp2_short(vf x) {
 	return (vf)_mm512_scalef_ps((__m512)p, (__m512)x);
 }
 
-// Rows of a tile and a block of keys on their way: their scores become exponentials while the scores of the next are
-// multiplied, and exponentials of those before with values.
+// Rows of a tile by a block of keys on their way: scores become exponentials while others are multiplied.
 typedef struct softmax {
-	unfinished f;
-	int64_t done;           // rows whose exponentials are written
-	float *s;               // (AB / 32, BR, 32) scores: panels of 32 keys
+	unfinished f;           // rows of panels whose scores are there
+	int64_t j, r;           // first key of the panel and row that are next
+	const float *s;         // (AB / 32, BR, 32) scores: panels of 32 keys
 	uint16_t *p;            // (BR, AB) packed exponentials
 	int64_t ra, rn;         // rows of the task
-	int64_t k, n, width;    // the block's first key; how many the last row attends to; these in whole panels
+	int64_t k, width;       // the block's first key; how many the last row attends to, in whole panels
 	int64_t seen;           // keys of the block to which the first row attends
-	float *m, *l;           // running maximum and sum of each row
-	float shrink[BR];       // by which each row of the output so far is multiplied
+	float *m, *l;           // of each row: what is subtracted, -inf if not known yet; sums, a vector
 } softmax;
 
-// softmax_rows replaces scores of the next rows by exponentials and updates maxima and sums. Row r attends to the first
-// seen + r keys of the block, at most n; scores from there to `width` are masked.
+// scores_of returns the scores of a row of a panel, -inf for keys from `sees` on.
+INLINE void scores_of(vf v[NVP], const float *row, int64_t sees) {
+	for (int j = 0; j < NVP; j++) v[j] = load(row + j * VL);
+	if (sees >= GS_NR) return;
+	const uint32_t mask = sees <= 0 ? 0 : (1u << sees) - 1;
+	for (int j = 0; j < NVP; j++)
+		v[j] = (vf)_mm512_mask_mov_ps(_mm512_set1_ps(-INFINITY), (__mmask16)(mask >> j * VL), (__m512)v[j]);
+}
+
 static void softmax_rows(unfinished *f, int rows) {
-	enum { PANEL = BR * GS_NR };
 	softmax *t = (softmax *)f;
-	for (int64_t r = t->done; r < t->done + rows; r++) {
-		float *row = t->s + r * GS_NR;
-		int64_t sees = t->seen + r < 0 ? 0 : t->seen + r < t->n ? t->seen + r : t->n;
-		for (int64_t j = sees; j < t->width; j++) row[j / GS_NR * PANEL + j % GS_NR] = -INFINITY;
-		vf top[NVP];
-		for (int j = 0; j < NVP; j++) top[j] = load(row + j * VL);
-		for (int64_t k = 1; k < t->width / GS_NR; k++)
-			for (int j = 0; j < NVP; j++) top[j] = vmax(top[j], load(row + k * PANEL + j * VL));
-		for (int j = 1; j < NVP; j++) top[0] = vmax(top[0], top[j]);
-		const float most = max_lanes(top[0]), now = most > t->m[r] ? most : t->m[r];
-		vf sum[NVP] = {{0}};
-		for (int64_t k = 0; k < t->width / GS_NR; k++) {
-			vf e[NVP];
-			for (int j = 0; j < NVP; j++) {
-				e[j] = exp2_short(load(row + k * PANEL + j * VL) - now);
-				sum[j] += e[j];
-			}
-			store_u(bf16_at(t->p, AB, r, k * GS_NR), (vu)_mm512_cvtne2ps_pbh((__m512)e[1], (__m512)e[0]));
-		}
-		for (int j = 1; j < NVP; j++) sum[0] += sum[j];
-		t->shrink[r] = 1;
-		if (now != t->m[r]) {
-			float shrink[VL];
-			store(shrink, exp2_short(splat(t->m[r] - now))); // 0 at the first block, since m is -inf there
-			t->shrink[r] = shrink[0];
-			t->m[r] = now;
-		}
-		t->l[r] = t->l[r] * t->shrink[r] + sum_lanes(sum[0]);
+	for (; rows > 0; rows--) {
+		const int64_t r = t->r, j = t->j;
+		vf e[NVP];
+		scores_of(e, t->s + j * BR + r * GS_NR, t->seen + r - j);
+		if (t->k + j == 0 && t->m[r] == -INFINITY) t->m[r] = max_lanes(vmax(e[0], e[1]));
+		for (int i = 0; i < NVP; i++) e[i] = exp2_short(e[i] - t->m[r]);
+		store(t->l + r * VL, load(t->l + r * VL) + (e[0] + e[1]));
+		store_u(bf16_at(t->p, AB, r, j), (vu)_mm512_cvtne2ps_pbh((__m512)e[1], (__m512)e[0]));
+		t->r = r + 1 < t->rn ? r + 1 : 0;
+		if (t->r == 0) t->j += GS_NR;
 	}
-	t->done += rows;
 }
 
 // multiply_values adds the values of a block, times their exponentials, to the rows of the output, whose panels have AQ
 // rows, and finishes f.
 INLINE void multiply_values(const gs_cache *c, int64_t b, int64_t h, const softmax *t, float *out, unfinished *f) {
-	const int64_t HSp = padded(c->HS);
-	out += t->ra * GS_NR;
-	for (int64_t r = 0; r < t->rn; r++)
-		if (t->k > 0 && t->shrink[r] != 1)
-			for (int64_t d = 0; d < HSp; d += VL) {
-				float *o = out + d / GS_NR * AQ * GS_NR + r * GS_NR + d % GS_NR;
-				store(o, load(o) * t->shrink[r]);
-			}
-	for (int64_t d = 0; d < HSp; d += GS_NR) {
+	for (int64_t d = 0; d < padded(c->HS); d += GS_NR) {
 		const float *panel = values_of(c, b, h, t->k) + d / GS_NR * value_panel(c);
-		bf16_tile((int)t->rn, AB, t->p, 0, 0, t->width, panel, NULL, (const char *)panel, out + d * AQ, GS_NR, t->k > 0, f);
+		bf16_tile((int)t->rn, AB, t->p, 0, 0, t->width, panel, NULL, (const char *)panel, out + d * AQ + t->ra * GS_NR,
+			GS_NR, t->k > 0, f);
 	}
+}
+
+// find_maxima sets m of the rows of a task whose sum is too large, and returns how many they are.
+static int find_maxima(const gs_cache *c, int64_t b, int64_t h, uint16_t *q, int64_t rows, int64_t seen, float *s,
+		float *m, const float *l) {
+	const int64_t tiles = (rows + BR - 1) / BR, HSp = padded(c->HS);
+	int found = 0;
+	for (int64_t i = 0; i < tiles; i++) {
+		const int64_t ra = bf16_split(rows, tiles, i), rn = bf16_split(rows, tiles, i + 1) - ra;
+		int before = found, over[BR];
+		for (int64_t r = 0; r < rn; r++) found += over[r] = !(sum_lanes(load(l + (ra + r) * VL)) < 0x1p90f);
+		if (found == before) continue;
+		vf top[BR], v[NVP];
+		for (int64_t r = 0; r < rn; r++) top[r] = splat(-INFINITY);
+		for (int64_t j = 0; j < seen + ra + rn - 1; j += GS_NR) {
+			const float *panel = keys_of(c, b, h, j);
+			bf16_tile((int)rn, HSp, q, ra, 0, HSp, panel, NULL, (const char *)panel, s, GS_NR, 0, &(unfinished){0});
+			for (int64_t r = 0; r < rn; r++) {
+				scores_of(v, s + r * GS_NR, seen + ra + r - j);
+				top[r] = vmax(top[r], vmax(v[0], v[1]));
+			}
+		}
+		for (int64_t r = 0; r < rn; r++)
+			if (over[r]) m[ra + r] = max_lanes(top[r]);
+	}
+	return found;
 }
 
 _Static_assert(NVP == 2, "a row of a panel is two vectors");
@@ -105,12 +113,13 @@ static void attention_bf16(gs_worker *w, const gs_attention *o) {
 	while (o->B * NH * tasks < 4 * w->n && nq / tasks > BR) tasks++;
 
 	float *out = w->scratch;                   // (HSp / 32, AQ, 32)
-	float *m = out + AQ * MAX_HS, *l = m + AQ; // (AQ)
-	uint16_t *q = (uint16_t *)(l + AQ);        // (AQ, HSp) packed queries, scaled
-	softmax three[3];
+	float *m = out + AQ * MAX_HS, *l = m + AQ; // (AQ), (AQ, VL)
+	uint16_t *q = (uint16_t *)(l + AQ * VL);   // (AQ, HSp) packed queries, scaled
 	enum { P = BR * (AB + 32) / 2 };           // floats of packed exponentials
-	float *s = (float *)(q + AQ * (MAX_HS + 32)); // two of scores, two of exponentials, in turns
+	float *s = (float *)(q + AQ * (MAX_HS + 32)), *p = s + AB * BR; // scores; two of exponentials, in turns
 
+	const unsigned mode = _mm_getcsr();
+	_mm_setcsr(mode | _MM_FLUSH_ZERO_ON); // exponentials that are subnormal, which are slow, are 0 as bfloat16 anyway
 	bf16_begin();
 	for (int64_t t = gs_first(w, o->B * NH * tasks); t >= 0; t = gs_next(w)) {
 		// The last queries attend to the most keys: the longest tasks come first.
@@ -128,39 +137,34 @@ static void attention_bf16(gs_worker *w, const gs_attention *o) {
 					(__m512)(load(from) * scale)));
 			}
 			m[r] = -INFINITY;
-			l[r] = 0;
 		}
-		softmax *before = NULL, *last = NULL; // the tiles of which scores are exponentials already, and are not yet
-		unfinished none = {0};
-		int64_t turn = 0;
-		for (int64_t k = 0; k < seen + rows - 1; k += AB) {
-			for (int64_t i = 0; i < tiles; i++) {
-				int64_t ra = bf16_split(rows, tiles, i), rn = bf16_split(rows, tiles, i + 1) - ra;
-				int64_t n = seen + ra + rn - 1 - k; // keys of this block to which the tile's last query attends
-				if (n <= 0) continue;
-				if (n > AB) n = AB;
-				softmax *t = &three[turn % 3];
-				*t = (softmax){.f = {softmax_rows, (int)rn, 1, NULL, 0, 0, NULL}, .s = s + turn % 2 * AB * BR,
-					.p = (uint16_t *)(s + 2 * AB * BR + turn % 2 * P), .ra = ra, .rn = rn, .k = k, .n = n, .width = padded(n),
-					.seen = seen + ra - k, .m = m + ra, .l = l + ra};
-				turn++;
-				unfinished *f = last ? &last->f : &none;
-				for (int64_t j = 0; j < t->width; j += GS_NR) {
-					const float *panel = keys_of(c, b, h, k + j);
-					bf16_tile((int)rn, HSp, q, ra, 0, HSp, panel, NULL, (const char *)panel, t->s + j * BR, GS_NR, 0, f);
+		for (int again = 0; again < 2; again++) {
+			memset(l, 0, (size_t)rows * VL * sizeof *l);
+			softmax turns[2], *before = NULL; // the block before, whose exponentials are there
+			int64_t turn = 0;
+			for (int64_t k = 0; k < seen + rows - 1 && (k == 0 || !gs_cancelled(w->pool)); k += AB)
+				for (int64_t i = 0; i < tiles; i++) {
+					int64_t ra = bf16_split(rows, tiles, i), rn = bf16_split(rows, tiles, i + 1) - ra;
+					int64_t n = seen + ra + rn - 1 - k; // keys of this block to which the tile's last query attends
+					if (n <= 0) continue;
+					softmax *t = &turns[turn++ % 2];
+					*t = (softmax){.f = {softmax_rows, 0, PER, NULL, 0, 0, NULL}, .s = s, .p = (uint16_t *)(p + turn % 2 * P),
+						.ra = ra, .rn = rn, .k = k, .width = padded(n < AB ? n : AB), .seen = seen + ra - k, .m = m + ra,
+						.l = l + ra * VL};
+					for (int64_t j = 0; j < t->width; j += GS_NR) {
+						const float *panel = keys_of(c, b, h, k + j);
+						bf16_tile((int)rn, HSp, q, ra, 0, HSp, panel, NULL, (const char *)panel, s + j * BR, GS_NR, 0, &t->f);
+						t->f.rows += (int)rn;
+					}
+					if (before) multiply_values(c, b, h, before, out, &t->f);
+					finish_next(&t->f, t->f.rows);
+					before = t;
 				}
-				if (before) multiply_values(c, b, h, before, out, f);
-				finish_next(f, BR);
-				before = last;
-				last = t;
-			}
-			if (gs_cancelled(w->pool)) break;
+			multiply_values(c, b, h, before, out, &(unfinished){0});
+			if (again || !find_maxima(c, b, h, q, rows, seen, s, m, l)) break;
 		}
-		if (before) multiply_values(c, b, h, before, out, &last->f);
-		finish_next(&last->f, BR);
-		multiply_values(c, b, h, last, out, &none);
 		for (int64_t r = 0; r < rows; r++) {
-			float *y = row_of(&o->y, b * nq + i0 + r) + h * HS, share = 1.0f / l[r];
+			float *y = row_of(&o->y, b * nq + i0 + r) + h * HS, share = 1.0f / sum_lanes(load(l + r * VL));
 			prefetch_head(y + 8 * o->y.ld, HS);
 			for (int64_t d = 0; d < HS; d += GS_NR) {
 				float part[GS_NR];
@@ -170,9 +174,10 @@ static void attention_bf16(gs_worker *w, const gs_attention *o) {
 		}
 	}
 	bf16_end();
+	_mm_setcsr(mode);
 }
 
-_Static_assert(2 * AB * BR + AQ * MAX_HS + 2 * AQ + AQ * (MAX_HS + 32) / 2 + BR * (AB + 32) <= GS_SCRATCH,
+_Static_assert(AB * BR + AQ * MAX_HS + (VL + 1) * AQ + AQ * (MAX_HS + 32) / 2 + BR * (AB + 32) <= GS_SCRATCH,
                "scratch too small for attention");
 _Static_assert(AQ % 32 == 0 && AB % 32 == 0, "tasks and blocks are whole tiles");
 

@@ -2,10 +2,10 @@
 // to bfloat16 after the norm, to nearest, ties to even. Everything else (norm, sums, bias, activation, residual, y) is
 // float32. Few rows are bound by reading the weights; linear_few multiplies them in float32.
 //
-// A task is some rows of x by some panels. It packs its rows of x once, all of K, into the L2 cache. It multiplies them
-// with one panel after another, in blocks of BKC rows of the panel that stay in a cache for all register tiles. The sums
-// of a panel are kept in the worker's scratch; those of a register tile are finished while the next is multiplied, or
-// just before (struct unfinished).
+// First each worker packs its share of the rows of x, to where all workers read them. A task is some of these rows by
+// some panels. It multiplies the rows with one panel after another, in blocks of BKC rows of the panel that stay in a
+// cache for all register tiles. The sums of a panel are kept in the worker's scratch; those of a register tile are
+// finished while the next is multiplied, or just before (struct unfinished).
 #ifndef GS_BF16_H
 #define GS_BF16_H
 
@@ -81,25 +81,26 @@ static void finish_group(const gs_linear *o, int64_t r, int64_t m, int64_t q, in
 	}
 }
 
-static void linear_bf16(gs_worker *w, const gs_linear *o) {
+// multiply_bf16 multiplies o->M rows of x from row `first` on, which fit into the pool's shared memory. It returns 0 if
+// the job has ended.
+static int multiply_bf16(gs_worker *w, const gs_linear *o, int64_t first) {
 	const int64_t K = o->w.K, M = o->M, pairs = (K + 1) / 2, panels = panels_of(o);
 
 	const gs_parts parts = divide_bf16(M, panels, K, w->n, BR);
 	const int bypass = bypasses_caches(o);
 	const int64_t ldc = bypass ? GROUP_ROW : GS_NR;
-	float *c = w->scratch;                                   // (rows, ldc)
-	float *tail = c + BMC * GROUP_ROW;                         // (16, 32) pairs
-	float *panel = tail + BTAIL;                             // (BKC / 2, 32) pairs: a block of a weight stored by rows
-	uint16_t *a = (uint16_t *)(panel + BKC / 2 * GS_NR);     // packed rows of x
+	float *c = w->scratch;             // (rows, ldc)
+	float *tail = c + BMC * GROUP_ROW; // (16, 32) pairs
+	float *panel = tail + BTAIL;       // (BKC / 2, 32) pairs: a block of a weight stored by rows
 
-	int64_t packed = -1; // the first of the packed rows
+	for (int64_t r = gs_first(w, M); r >= 0; r = gs_next(w))
+		pack_bf16(o, w->pool->shared, r, row_of(&o->x, first + r));
+	if (!gs_barrier(w)) return 0;
 	bf16_begin();
 	for (int64_t t = gs_first(w, parts.rows * parts.panels); t >= 0; t = gs_next(w)) {
 		const task cut = task_of(o, parts, t / parts.panels, t % parts.panels, 16);
-		const int64_t r0 = cut.r0, rows = cut.rows, q0 = cut.q0, q1 = cut.q1, tiles = (rows + BR - 1) / BR;
-		if (r0 != packed)
-			for (int64_t r = 0; r < rows; r++) pack_bf16(o, a, r, row_of(&o->x, r0 + r));
-		packed = r0;
+		const int64_t r0 = first + cut.r0, rows = cut.rows, q0 = cut.q0, q1 = cut.q1, tiles = (rows + BR - 1) / BR;
+		uint16_t *a = bf16_at(w->pool->shared, K, cut.r0, 0);
 		unfinished f = {0};
 		for (int64_t q = q0; q < q1 && !gs_cancelled(w->pool); q++) {
 			const float *b = o->w.rows ? panel : panel_of(&o->w, q), *last = NULL;
@@ -137,9 +138,19 @@ static void linear_bf16(gs_worker *w, const gs_linear *o) {
 	}
 	if (bypass) _mm_sfence(); // makes these stores visible to all workers after the barrier
 	bf16_end();
+	return 1;
 }
 
-_Static_assert(BMC * GROUP_ROW + BTAIL + BKC / 2 * GS_NR + BA_VALUES / 2 <= GS_SCRATCH, "scratch too small for a task");
+static void linear_bf16(gs_worker *w, const gs_linear *o) {
+	const int64_t most = (int64_t)GS_SHARED / (2 * (o->w.K + 64)) / BMC * BMC;
+	gs_linear part = *o;
+	for (int64_t r = 0; r < o->M; r += most) {
+		part.M = o->M - r < most ? o->M - r : most;
+		if ((r > 0 && !gs_barrier(w)) || !multiply_bf16(w, &part, r)) return;
+	}
+}
+
+_Static_assert(BMC * GROUP_ROW + BTAIL + BKC / 2 * GS_NR <= GS_SCRATCH, "scratch too small for a task");
 _Static_assert(BMC % 32 == 0 && BKC % 32 == 0, "tasks and blocks are whole tiles");
 
 #endif

@@ -17,7 +17,7 @@ enum {
 
 	// linear_bf16
 	BMC = 256,                    // rows of a task at most: a multiple of 32
-	BA_VALUES = 384 * 1024,       // values of packed x of a task: 768 KiB, for the L2 cache
+	BA_VALUES = 400 * 1024,       // values of packed x of a task: 800 KiB, for the L2 cache
 	BK_MAX = BA_VALUES / 32 - 32, // the largest K of which 32 rows fit
 
 	// linear_many_q8
@@ -62,20 +62,6 @@ static inline gs_parts divide_many(int64_t M, int64_t panels, int64_t K, int by_
 	return p;
 }
 
-// The more rows a task has, the less often panels are read. Consecutive tasks of a worker have the same rows of x,
-// which it packs once, and few panels each, so that other workers can take them if it loses its core. Small products
-// are divided further, so that all workers have work.
-static inline gs_parts divide_bf16(int64_t M, int64_t panels, int64_t K, int64_t threads, int64_t mr) {
-	const int64_t most = BA_VALUES / (gs_ceil(K, 32) * 32 + 32) / 32 * 32;
-	gs_parts p = {gs_ceil(M, most < BMC ? most : BMC), 1};
-	const int64_t even = gs_ceil(p.rows, threads) * threads; // each worker has its own rows
-	if (M / even >= BMC / 2) p.rows = even;
-	while (p.rows * p.panels < 8 * threads && panels / p.panels > 3) p.panels++;
-	while (p.rows * p.panels < 2 * threads && M / p.rows > 2 * mr) p.rows++;
-	while (p.rows * p.panels < 2 * threads && panels / p.panels > 1) p.panels++;
-	return p;
-}
-
 // Panels are small: rows are divided first, as those of x are quantised once for all panels.
 static inline gs_parts divide_q8(int64_t M, int64_t panels, int64_t threads, int64_t gr) {
 	gs_parts p = {gs_ceil(M, Q8_MC), 1};
@@ -84,12 +70,12 @@ static inline gs_parts divide_q8(int64_t M, int64_t panels, int64_t threads, int
 	return p;
 }
 
-// What a task of a kind of product takes, in about cycles for 32 values of K: to prepare a row of x, to bring and
-// prepare a panel, and to multiply one with a register tile's rows.
+// What a task of a kind of product takes, in about cycles for 32 values of K: to bring or prepare a row of x, to bring
+// and prepare a panel, and to multiply one with a register tile's rows.
 typedef struct gs_costs {
 	int64_t rows, panels, unit; // rows and panels of a task at most, rows of a register tile
 	int64_t row, panel, product;
-	int kept; // a worker prepares rows once for consecutive tasks
+	int kept; // rows stay in a worker's cache for consecutive tasks
 } gs_costs;
 
 // gs_fewest divides a product so that the worker with the most to do is done first, and prefers small tasks, which
@@ -110,6 +96,11 @@ static inline gs_parts gs_fewest(int64_t M, int64_t panels, int64_t threads, gs_
 			best = (gs_parts){rows, p};
 		}
 	return best;
+}
+
+static inline gs_parts divide_bf16(int64_t M, int64_t panels, int64_t K, int64_t threads, int64_t mr) {
+	const int64_t most = BA_VALUES / (gs_ceil(K, 32) * 32 + 32) / 32 * 32;
+	return gs_fewest(M, panels, threads, (gs_costs){most < BMC ? most : BMC, panels, mr, 10, 100, 80, 1});
 }
 
 static inline gs_parts divide_int8(int64_t M, int64_t panels, int64_t K, int64_t threads) {

@@ -16,7 +16,7 @@ func TestDivideElsewhere(t *testing.T) {
 		// Nine tasks of columns, then two of rows are 18, not a multiple of 16, and more would have less than 24 rows.
 		{"amx", 16, 95, 1152, 384, false, ManyRows, 16},
 		{"amx", 16, 128, 1536, 384, false, Units, 16}, // each worker splits all rows and three panels
-		{"amx", 16, 13, 1536, 384, true, Units, 25},
+		{"amx", 16, 13, 1536, 384, true, Units, 48},   // three tasks of a panel for each worker
 		{"amx", 2, 1024, 1152, 384, true, Units, 16},
 		{"neon-dot", 2, 6, 33, 384, false, FewRows, 2},
 	} {

@@ -280,6 +280,7 @@ static void release(gs_pool *p) {
 		pthread_cond_destroy(&p->sleep->wake);
 	}
 	gs_free(p->scratch, (size_t)p->n * GS_SCRATCH * sizeof(float));
+	gs_free(p->shared, GS_SHARED);
 	gs_free(p->tickets, (size_t)p->n * sizeof(gs_ticket));
 	free(p->sleep);
 	free(p->threads);
@@ -297,13 +298,14 @@ gs_pool *gs_pool_create(int threads, const gs_kernels *kernels) {
 	p->workers = gs_alloc((size_t)threads * sizeof *p->workers);
 	p->tickets = gs_alloc((size_t)threads * sizeof *p->tickets);
 	p->scratch = gs_alloc((size_t)threads * GS_SCRATCH * sizeof(float));
+	p->shared = gs_alloc(GS_SHARED);
 	if (p->scratch) gs_huge_pages(p->scratch, (size_t)threads * GS_SCRATCH * sizeof(float), 0);
 	p->sleep = malloc(sizeof *p->sleep);
 	if (p->sleep) {
 		pthread_mutex_init(&p->sleep->mutex, NULL);
 		pthread_cond_init(&p->sleep->wake, NULL);
 	}
-	if (!p->threads || !p->workers || !p->tickets || !p->scratch || !p->sleep) {
+	if (!p->threads || !p->workers || !p->tickets || !p->scratch || !p->shared || !p->sleep) {
 		release(p);
 		return NULL;
 	}

@@ -26,6 +26,9 @@ typedef struct gs_worker {
 // committed.
 enum { GS_SCRATCH = 768 * 1024 };
 
+// Bytes for rows of x that all workers use: at most so many are packed at a time.
+#define GS_SHARED ((size_t)16 << 20)
+
 // How many iterations were taken from a worker's share of a loop, in the lower 32 bits, and in which phase, in the
 // upper: a cache line for each worker.
 typedef struct gs_ticket {
@@ -39,6 +42,7 @@ struct gs_pool {
 	gs_worker *workers;        // n
 	gs_ticket *tickets;        // (n)
 	float *scratch;            // (n, GS_SCRATCH)
+	void *shared;              // GS_SHARED bytes
 	const int32_t *cancel;     // of the running gs_run, or NULL
 
 	void (*fn)(gs_worker *, void *);

@@ -156,23 +156,23 @@ static __attribute__((noinline)) void int8_multiply(int8_sums *s, const int8_pan
 	TILE_STORE(3, s->of[3], 64);
 }
 
-static void linear_int8(gs_worker *w, const gs_linear *o) {
+// multiply_int8 is multiply_bf16 for these products.
+static int multiply_int8(gs_worker *w, const gs_linear *o, int64_t first) {
 	const int64_t blocks = q8_blocks(o->w.K), groups = gs_ceil(blocks, IB);
 	const gs_parts parts = divide_int8(o->M, panels_of(o), o->w.K, w->n);
 	float *c = w->scratch;                                        // (rows, 32)
 	int8_sums *sums = (int8_sums *)(c + INT8_ROWS * GS_NR);       // two, in turns
 	int8_panel *panel = (int8_panel *)(sums + 2);                 // (INT8_GROUPS)
-	int8_rows *x = (int8_rows *)(panel + INT8_GROUPS);            // (rows / 16, groups)
+	int8_rows *all = w->pool->shared;                             // (o->M / 16, groups)
 	static const int8_rows zeros;
-	int64_t quantised = -1; // the first of the rows in x
+	for (int64_t r = gs_first(w, o->M); r >= 0; r = gs_next(w))
+		int8_quantise(o, all + r / 16 * groups, r % 16, row_of(&o->x, first + r));
+	if (!gs_barrier(w)) return 0;
 	bf16_begin();
 	for (int64_t t = gs_first(w, parts.rows * parts.panels); t >= 0; t = gs_next(w)) {
-		// Consecutive tasks of a worker have the same rows, which it quantises once.
 		const task cut = task_of(o, parts, t / parts.panels, t % parts.panels, BR);
-		const int64_t r0 = cut.r0, tiles = gs_ceil(cut.rows, BR);
-		for (int64_t r = 0; r < cut.rows && quantised != r0; r++)
-			int8_quantise(o, x + r / 16 * groups, r % 16, row_of(&o->x, r0 + r));
-		quantised = r0;
+		const int64_t r0 = first + cut.r0, tiles = gs_ceil(cut.rows, BR);
+		const int8_rows *x = all + cut.r0 / 16 * groups;
 		for (int64_t q = cut.q0; q < cut.q1 && !gs_cancelled(w->pool); q++) {
 			for (int64_t g = 0, n; g < groups; g += n) {
 				n = groups - g < INT8_GROUPS ? groups - g : INT8_GROUPS;
@@ -201,8 +201,18 @@ static void linear_int8(gs_worker *w, const gs_linear *o) {
 		}
 	}
 	bf16_end();
+	return 1;
 }
-_Static_assert(INT8_ROWS * (GS_NR + 1) * 4 + 2 * sizeof(int8_sums) + INT8_GROUPS * sizeof(int8_panel) + INT8_VALUES +
-	INT8_VALUES / INT8_GROUP * 4 <= GS_SCRATCH * 4, "scratch too small for a task");
+
+static void linear_int8(gs_worker *w, const gs_linear *o) {
+	const int64_t groups = gs_ceil(o->w.K, INT8_GROUP), most = (int64_t)(GS_SHARED / sizeof(int8_rows)) / groups * 16 / BR * BR;
+	gs_linear part = *o;
+	for (int64_t r = 0; r < o->M; r += most) {
+		part.M = o->M - r < most ? o->M - r : most;
+		if ((r > 0 && !gs_barrier(w)) || !multiply_int8(w, &part, r)) return;
+	}
+}
+_Static_assert(INT8_ROWS * GS_NR * 4 + 2 * sizeof(int8_sums) + INT8_GROUPS * sizeof(int8_panel) <= GS_SCRATCH * 4,
+	"scratch too small for a task");
 
 #endif

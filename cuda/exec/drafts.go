@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"gpt2scope/cuda"
@@ -60,6 +61,9 @@ func (r *Runner) Draft(text []int32, by gpt2.Speculation) error {
 	}
 	d.rows, d.layers, d.auto = min(by.Drafts+1, cuda.PersistentVerify), by.Layers, by.By == gpt2.DraftAuto
 	d.before, d.measured, d.row, d.nth = 0, gpt2.Speculated{}, 0, 0
+	if n := len(d.guess.text); n > len(text) || !slices.Equal(d.guess.text, text[:n]) { // what another text gained says nothing
+		d.exits = gains{}
+	}
 	d.guess.read(text)
 	return r.stream.CopyToDevice(d.device, 0, d.host, 0, 4*int64(len(text)))
 }

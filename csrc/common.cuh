@@ -111,28 +111,18 @@ int gs_launch_as(gs_stream *s, const char *name, void (*kernel)(Params...), dim3
   config.blockDim = block;
   config.dynamicSmemBytes = shared;
   config.stream = s->stream;
-  cudaLaunchAttribute attribute[3];
-  config.attrs = attribute;
-  if (how.cluster > 1) {
-    attribute[config.numAttrs].id = cudaLaunchAttributeClusterDimension;
-    attribute[config.numAttrs].val.clusterDim = {how.cluster, 1, 1};
-    config.numAttrs++;
-  }
-  if (how.cooperative) {
-    attribute[config.numAttrs].id = cudaLaunchAttributeCooperative;
-    attribute[config.numAttrs].val.cooperative = 1;
-    config.numAttrs++;
-  }
-  if (s->overlap && !s->ordered && !how.cooperative) {
-    attribute[config.numAttrs].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attribute[config.numAttrs].val.programmaticStreamSerializationAllowed = 1;
-    config.numAttrs++;
-  }
-  if (s->overlap && how.most_shared) {
-    attribute[config.numAttrs].id = cudaLaunchAttributePreferredSharedMemoryCarveout;
-    attribute[config.numAttrs].val.sharedMemCarveout = cudaSharedmemCarveoutMaxShared;
-    config.numAttrs++;
-  }
+  cudaLaunchAttribute attributes[3];
+  config.attrs = attributes;
+  auto value = [&](auto id) -> auto & {
+    attributes[config.numAttrs].id = id;
+    return attributes[config.numAttrs++].val;
+  };
+  if (how.cluster > 1) value(cudaLaunchAttributeClusterDimension).clusterDim = {how.cluster, 1, 1};
+  if (how.cooperative) value(cudaLaunchAttributeCooperative).cooperative = 1;
+  if (s->overlap && !s->ordered && !how.cooperative)
+    value(cudaLaunchAttributeProgrammaticStreamSerialization).programmaticStreamSerializationAllowed = 1;
+  if (s->overlap && how.most_shared)
+    value(cudaLaunchAttributePreferredSharedMemoryCarveout).sharedMemCarveout = cudaSharedmemCarveoutMaxShared;
   s->ordered = false;
   using First = typename gs_first<Params...>::type;
   if constexpr (std::is_same_v<First, gs_stamp>)

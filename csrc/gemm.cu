@@ -85,31 +85,24 @@ void destroy_descriptors(const library *lt, product &p) {
   if (p.w) lt->cublasLtMatrixLayoutDestroy(p.w);
   if (p.x) lt->cublasLtMatrixLayoutDestroy(p.x);
   if (p.y) lt->cublasLtMatrixLayoutDestroy(p.y);
-  p.desc = nullptr;
-  p.w = p.x = p.y = nullptr;
 }
 
 // The stream's handle and workspace, allocated at the first use.
 int get_state(gs_stream *s, gs_blas_state **out) {
-  if (s->blas) {
-    *out = s->blas;
-    return GS_OK;
-  }
+  if (s->blas) return *out = s->blas, GS_OK;
   const library *lt = get_library();
   if (!lt) return gs_fail(GS_NO_BLAS, "a product of many rows needs cuBLASLt, which was not opened");
   cudaStreamCaptureStatus capturing;
-  int e = gs_check(cudaStreamIsCapturing(s->stream, &capturing), "cudaStreamIsCapturing");
-  if (e) return e;
+  if (int e = gs_check(cudaStreamIsCapturing(s->stream, &capturing), "cudaStreamIsCapturing")) return e;
   if (capturing != cudaStreamCaptureStatusNone)
     return gs_fail(GS_UNSUPPORTED,
                    "the first cuBLASLt product of a stream cannot be prepared during capture: call "
                    "gs_linear_algorithm_get before");
-  e = gs_check(cudaSetDevice(s->device), "cudaSetDevice");
-  if (e) return e;
+  if (int e = gs_check(cudaSetDevice(s->device), "cudaSetDevice")) return e;
   gs_blas_state *b = new (std::nothrow) gs_blas_state{};
   if (!b) return gs_fail(GS_NO_MEMORY, "no host memory for the state of cuBLASLt");
   b->lt = lt;
-  e = gs_check(cudaMalloc(&b->workspace, kWorkspace), "the workspace of cuBLASLt (32 MiB)");
+  int e = gs_check(cudaMalloc(&b->workspace, kWorkspace), "the workspace of cuBLASLt (32 MiB)");
   if (!e) e = blas_check(lt->cublasLtCreate(&b->handle), "cublasLtCreate");
   if (e) {
     if (b->workspace) cudaFree(b->workspace);
@@ -259,10 +252,7 @@ int get_product(gs_stream *s, const gs_linear_args *a, gs_blas_state **state, pr
   if (e) return e;
   gs_blas_state *b = *state;
   auto at = b->products.find(key_of(a));
-  if (at != b->products.end()) {
-    *out = &at->second;
-    return GS_OK;
-  }
+  if (at != b->products.end()) return *out = &at->second, GS_OK;
   for (int level = 0; level < 3; level++) {
     product p;
     bool possible;
@@ -287,10 +277,9 @@ int run(gs_stream *s, gs_blas_state *b, product &p, const gs_linear_args *a, con
         size_t workspace) {
   if (p.bias) {
     const void *bias = reinterpret_cast<const void *>(a->y_type == GS_BF16 ? a->bias_bf16 : a->bias);
-    int e =
-        blas_check(b->lt->cublasLtMatmulDescSetAttribute(p.desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias),
-                   "cublasLtMatmulDescSetAttribute");
-    if (e) return e;
+    if (int e = blas_check(b->lt->cublasLtMatmulDescSetAttribute(p.desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias,
+                                                                 sizeof bias), "cublasLtMatmulDescSetAttribute"))
+      return e;
   }
   const float one = 1, beta = a->accumulate ? 1 : 0;
   void *y = reinterpret_cast<void *>(a->y);
@@ -300,14 +289,8 @@ int run(gs_stream *s, gs_blas_state *b, product &p, const gs_linear_args *a, con
                      "cublasLtMatmul");
   if (e || !p.later) return e;
   gs_activation_args next = {};
-  next.size = sizeof next;
-  next.x = next.y = a->y;
-  next.bias = p.later_bias ? a->bias : 0;
-  next.M = a->M;
-  next.N = a->N;
-  next.ldx = next.ldy = a->ldy;
-  next.dtype = a->y_type;
-  next.act = p.later_act;
+  next.size = sizeof next, next.x = next.y = a->y, next.bias = p.later_bias ? a->bias : 0, next.dtype = a->y_type;
+  next.M = a->M, next.N = a->N, next.ldx = next.ldy = a->ldy, next.act = p.later_act;
   return gs_activate(s, &next);
 }
 
@@ -368,9 +351,8 @@ void gs_blas_release(gs_stream *s) {
 int gs_linear_blas(gs_stream *s, const gs_linear_args *a) {
   gs_blas_state *b;
   product *p;
-  int e = get_product(s, a, &b, &p);
-  if (e) return e;
-  return run(s, b, *p, a, &p->algorithm, p->workspace);
+  const int e = get_product(s, a, &b, &p);
+  return e ? e : run(s, b, *p, a, &p->algorithm, p->workspace);
 }
 
 extern "C" int gs_linear_algorithm_get(gs_stream *s, const gs_linear_args *a, gs_linear_algorithm *out) {
@@ -378,9 +360,8 @@ extern "C" int gs_linear_algorithm_get(gs_stream *s, const gs_linear_args *a, gs
   GS_CHECK_SIZE(out);
   gs_blas_state *b;
   product *p;
-  int e = get_product(s, a, &b, &p);
-  if (!e) *out = p->about;
-  return e;
+  const int e = get_product(s, a, &b, &p);
+  return e ? e : (*out = p->about, (int)GS_OK);
 }
 
 extern "C" int gs_linear_tune(gs_stream *s, const gs_linear_args *a, int candidates, gs_linear_algorithm *out) {
@@ -390,8 +371,7 @@ extern "C" int gs_linear_tune(gs_stream *s, const gs_linear_args *a, int candida
   product *p;
   int e = get_product(s, a, &b, &p);
   if (e) return e;
-  if (candidates < 1) candidates = 1;
-  if (candidates > 1024) candidates = 1024;
+  candidates = candidates < 1 ? 1 : candidates > 1024 ? 1024 : candidates;
   std::vector<cublasLtMatmulHeuristicResult_t> results(candidates);
   int found;
   e = ask(b, a, *p, candidates, results.data(), &found);
@@ -410,10 +390,7 @@ extern "C" int gs_linear_tune(gs_stream *s, const gs_linear_args *a, int candida
     e = measure(s, b, *p, a, results[i], from, to, &microseconds);
     if (e) break;
     timed++;
-    if (best < 0 || microseconds < least) {
-      best = i;
-      least = microseconds;
-    }
+    if (best < 0 || microseconds < least) best = i, least = microseconds;
   }
   if (from) cudaEventDestroy(from);
   if (to) cudaEventDestroy(to);

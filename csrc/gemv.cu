@@ -403,8 +403,7 @@ int launch(gs_stream *s, gemv_params p, size_t shared) {
   const int grid = divide_up(p.blocks, turns);
 
   if (shared > 40 * 1024) {
-    int e = gs_allow_shared<gemv_kernel<W, M, R, U, Stamp>>(s, s->shared_per_block - 4096);
-    if (e) return e;
+    if (int e = gs_allow_shared<gemv_kernel<W, M, R, U, Stamp>>(s, s->shared_per_block - 4096)) return e;
   }
   return gs_launch(s, "gemv", kernel, dim3(grid), dim3(32 * warps), shared, p);
 }

@@ -327,8 +327,7 @@ template <typename W, int M, int U, typename Stamp> int launch_bulk(gs_stream *s
   const size_t shared = (size_t)bp.stages * stage_bytes + (size_t)bp.parts * bp.batches * V * M * 4;
   *taken = shared + 4096 <= (size_t)s->shared_per_block;
   if (!*taken) return GS_OK;
-  int e = gs_allow_shared<gemv_bulk<W, M, U, Stamp>>(s, s->shared_per_block - 4096);
-  if (e) return e;
+  if (int e = gs_allow_shared<gemv_bulk<W, M, U, Stamp>>(s, s->shared_per_block - 4096)) return e;
   return gs_launch_as(s, "gemv", kernel, dim3(grid), dim3(32 * (bp.parts * bp.groups + 1)), shared, {1, true}, bp);
 }
 

@@ -68,21 +68,15 @@ __global__ void __launch_bounds__(32 * WARPS) layernorm_kernel(const S stamp, La
   }
   stamped.start();  // while the loads are in flight
   if (p.add) {
-    if (p.add_bf16) {
-      const __nv_bfloat16 *add = (const __nv_bfloat16 *)p.add + (size_t)row * p.ldadd;
+    auto add = [&](auto *from) {
 #pragma unroll
       for (int i = 0; i < VECTORS; i++) {
         const int c = first + i * STRIDE;
-        if (c < p.C) v[i] = v[i] + load4(add + c);
+        if (c < p.C) v[i] = v[i] + load4(from + (size_t)row * p.ldadd + c);
       }
-    } else {
-      const float *add = (const float *)p.add + (size_t)row * p.ldadd;
-#pragma unroll
-      for (int i = 0; i < VECTORS; i++) {
-        const int c = first + i * STRIDE;
-        if (c < p.C) v[i] = v[i] + load4(add + c);
-      }
-    }
+    };
+    if (p.add_bf16) add((const __nv_bfloat16 *)p.add);
+    else add((const float *)p.add);
 #pragma unroll
     for (int i = 0; i < VECTORS; i++) {
       const int c = first + i * STRIDE;
@@ -181,19 +175,9 @@ template <typename S> int layernorm(gs_stream *s, const LayerNorm &p, bool naive
 extern "C" int gs_layernorm(gs_stream *s, const gs_layernorm_args *a) {
   GS_ENTER(s, a);
   if (a->variant < 0 || a->variant > 1) return gs_fail(GS_ARGUMENT, "layernorm: no variant %d", a->variant);
-  const LayerNorm p = {(float *)a->x,
-                       (const void *)a->add,
-                       (const float *)a->gain,
-                       (const float *)a->bias,
-                       (void *)a->y,
-                       a->M,
-                       a->C,
-                       a->ldx,
-                       a->ldadd,
-                       a->ldy,
-                       a->add_type == GS_BF16,
-                       a->y_type == GS_BF16,
-                       a->eps};
+  const LayerNorm p = {(float *)a->x, (const void *)a->add, (const float *)a->gain, (const float *)a->bias,
+                       (void *)a->y,  a->M, a->C, a->ldx, a->ldadd, a->ldy, a->add_type == GS_BF16,
+                       a->y_type == GS_BF16, a->eps};
   const bool wide = a->C % 4 == 0 && gs_wide(a->x, a->ldx, 4, 4) && gs_wide(a->y, a->ldy, gs_bytes(a->y_type), 4) &&
                     (!a->add || gs_wide(a->add, a->ldadd, gs_bytes(a->add_type), 4)) && gs_aligned(a->gain, 16) &&
                     gs_aligned(a->bias, 16);

@@ -104,22 +104,14 @@ extern "C" int gs_device_get(int device, gs_device_info *info) {
   int clock = 0, memory_clock = 0;  // no longer among the properties in CUDA 13
   TRY(gs_check(cudaDeviceGetAttribute(&clock, cudaDevAttrClockRate, device), "cudaDeviceGetAttribute"));
   TRY(gs_check(cudaDeviceGetAttribute(&memory_clock, cudaDevAttrMemoryClockRate, device), "cudaDeviceGetAttribute"));
-  info->major = p.major;
-  info->minor = p.minor;
-  info->processors = p.multiProcessorCount;
-  info->threads_per_processor = p.maxThreadsPerMultiProcessor;
-  info->blocks_per_processor = p.maxBlocksPerMultiProcessor;
-  info->registers_per_processor = p.regsPerMultiprocessor;
+  info->major = p.major, info->minor = p.minor;
+  info->processors = p.multiProcessorCount, info->threads_per_processor = p.maxThreadsPerMultiProcessor;
+  info->blocks_per_processor = p.maxBlocksPerMultiProcessor, info->registers_per_processor = p.regsPerMultiprocessor;
   info->shared_per_processor = (int32_t)p.sharedMemPerMultiprocessor;
   info->shared_per_block = (int32_t)p.sharedMemPerBlockOptin;
-  info->clock_khz = clock;
-  info->memory_clock_khz = memory_clock;
-  info->memory_bus_bits = p.memoryBusWidth;
-  info->l2_bytes = p.l2CacheSize;
-  info->pci_domain = p.pciDomainID;
-  info->pci_bus = p.pciBusID;
-  info->pci_device = p.pciDeviceID;
-  info->memory_bytes = p.totalGlobalMem;
+  info->clock_khz = clock, info->memory_clock_khz = memory_clock, info->memory_bus_bits = p.memoryBusWidth;
+  info->pci_domain = p.pciDomainID, info->pci_bus = p.pciBusID, info->pci_device = p.pciDeviceID;
+  info->l2_bytes = p.l2CacheSize, info->memory_bytes = p.totalGlobalMem;
   snprintf(info->name, sizeof info->name, "%.*s", (int)sizeof info->name - 1, p.name);
   return GS_OK;
 }
@@ -128,8 +120,7 @@ extern "C" int gs_device_memory(int device, uint64_t *free_bytes, uint64_t *tota
   TRY(gs_use(device));
   size_t f = 0, t = 0;
   TRY(gs_check(cudaMemGetInfo(&f, &t), "cudaMemGetInfo"));
-  *free_bytes = f;
-  *total_bytes = t;
+  *free_bytes = f, *total_bytes = t;
   return GS_OK;
 }
 
@@ -156,8 +147,7 @@ extern "C" int gs_alloc_host(int device, uint64_t bytes, void **out, gs_ptr *dev
     cudaFreeHost(host);
     return status;
   }
-  *out = host;
-  *device_address = (gs_ptr)mapped;
+  *out = host, *device_address = (gs_ptr)mapped;
   return GS_OK;
 }
 

@@ -54,8 +54,7 @@ __global__ void __launch_bounds__(THREADS) collect_kernel(const Collect c) {
   for (int w = 1; w < THREADS / 32; w++) start = min(start, starts[w]), end = max(end, ends[w]);
   if (pass < c.rows) {
     uint64_t *out = c.ring + (pass * c.count + blockIdx.x) * 2;
-    out[0] = start;
-    out[1] = end;
+    out[0] = start, out[1] = end;
   }
   c.passes[blockIdx.x] = pass + 1;
 }
@@ -114,9 +113,7 @@ extern "C" int gs_stamps_into(gs_stream *s, gs_ptr areas, uint32_t count) {
     s->stamps.taken = new (std::nothrow) gs_stamp_taken[KEPT]();
     if (!s->stamps.taken) return gs_fail(GS_NO_MEMORY, "no host memory for the names of kernels that stamp");
   }
-  s->stamps.count = count;
-  s->stamps.areas = areas;
-  s->stamps.used = 0;
+  s->stamps.count = count, s->stamps.areas = areas, s->stamps.used = 0;
   return GS_OK;
 }
 

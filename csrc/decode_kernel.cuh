@@ -676,7 +676,7 @@ __device__ __forceinline__ void compute_span(const Params &p, Shared<Traits> &sh
   constexpr bool SPILLS =
       Traits::BATCHED || Traits::TIGHT || ((Traits::VERIFY || (Traits::STAMPS && Traits::SAMPLES)) && NB == 2);
   const int lane = opaque_if<SPILLS>(threadIdx.x) % 32, g = lane / 4, q = lane % 4;
-  warp = opaque_if<Traits::TIGHT>(warp);
+  warp = opaque_if<Traits::TIGHT || (NB == 5 && Traits::Q8 && Traits::PROMPT && Traits::STAMPS)>(warp);
   uint16_t *const xs = work.x[warp] + 8;  // the part of x, high halves, then low
   const uint32_t fragment = shared_address(xs) + q * 16;
   uint32_t &need = progress.need;

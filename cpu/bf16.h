@@ -141,13 +141,18 @@ static int multiply_bf16(gs_worker *w, const gs_linear *o, int64_t first) {
 	return 1;
 }
 
-static void linear_bf16(gs_worker *w, const gs_linear *o) {
-	const int64_t most = (int64_t)GS_SHARED / (2 * (o->w.K + 64)) / BMC * BMC;
+// linear_packed multiplies all rows of x by `multiply`, at most `most` at a time.
+static void linear_packed(gs_worker *w, const gs_linear *o, int64_t most,
+		int (*multiply)(gs_worker *w, const gs_linear *o, int64_t first)) {
 	gs_linear part = *o;
 	for (int64_t r = 0; r < o->M; r += most) {
 		part.M = o->M - r < most ? o->M - r : most;
-		if ((r > 0 && !gs_barrier(w)) || !multiply_bf16(w, &part, r)) return;
+		if ((r > 0 && !gs_barrier(w)) || !multiply(w, &part, r)) return;
 	}
+}
+
+static void linear_bf16(gs_worker *w, const gs_linear *o) {
+	linear_packed(w, o, (int64_t)GS_SHARED / (2 * (o->w.K + 64)) / BMC * BMC, multiply_bf16);
 }
 
 _Static_assert(BMC * GROUP_ROW + BTAIL + BKC / 2 * GS_NR <= GS_SCRATCH, "scratch too small for a task");

@@ -45,7 +45,8 @@
 
 static void op_linear(gs_worker *w, const gs_step *s) {
 	const gs_linear *o = &s->linear;
-	if (o->M <= MR && gs_late(w)) return; // before x is prepared: products of more rows have nothing to do then
+	// Before x is prepared. Products of more rows may have barriers inside, through which a late worker goes too.
+	if (o->M <= MR && gs_late(w)) return;
 	if (o->w.rows && o->M <= MR && (o->M + 1) * row_length(&o->w) <= GS_SCRATCH)
 		linear_few_rows(w, o);
 	else if (o->w.dtype == GS_Q8 && o->M <= MR && (o->M + 1) * q8_blocks(o->w.K) * Q8_BLOCK_FLOATS <= GS_SCRATCH)

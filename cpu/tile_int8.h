@@ -4,11 +4,12 @@
 //   y[32][32] += float32(C) d_x d_W
 //
 // Scaling sums takes vector units longer than tiles take for 32 products: so rows of x are rounded to 8 bits with a
-// scale for each 128 values, and the four blocks of 32 rows of W are brought to the largest of their scales, both within
-// a task. One group of 128 is scaled while the next is multiplied.
+// scale for each 128 values, once for all workers, and the four blocks of 32 rows of W are brought to the largest of
+// their scales, within a task. One group of 128 is scaled while the next is multiplied.
 #ifndef GS_TILE_INT8_H
 #define GS_TILE_INT8_H
 
+#include "bf16.h"
 #include "tile_amx.h"
 
 enum {
@@ -205,12 +206,8 @@ static int multiply_int8(gs_worker *w, const gs_linear *o, int64_t first) {
 }
 
 static void linear_int8(gs_worker *w, const gs_linear *o) {
-	const int64_t groups = gs_ceil(o->w.K, INT8_GROUP), most = (int64_t)(GS_SHARED / sizeof(int8_rows)) / groups * 16 / BR * BR;
-	gs_linear part = *o;
-	for (int64_t r = 0; r < o->M; r += most) {
-		part.M = o->M - r < most ? o->M - r : most;
-		if ((r > 0 && !gs_barrier(w)) || !multiply_int8(w, &part, r)) return;
-	}
+	const int64_t groups = gs_ceil(o->w.K, INT8_GROUP);
+	linear_packed(w, o, (int64_t)(GS_SHARED / sizeof(int8_rows)) / groups * 16 / BR * BR, multiply_int8);
 }
 _Static_assert(INT8_ROWS * GS_NR * 4 + 2 * sizeof(int8_sums) + INT8_GROUPS * sizeof(int8_panel) <= GS_SCRATCH * 4,
 	"scratch too small for a task");

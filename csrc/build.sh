@@ -8,7 +8,8 @@
 #
 # With --check it compiles each kernel, and links nothing: register spills are errors too. Three
 # architectures (the persistent kernel has one), two widths of the persistent kernel (a narrow
-# and a wide one; the narrow one, and what records, also with 8-bit weights), and of other kernels that can stamp only those that do.
+# and a wide one; the narrow one, and what records, also with 8-bit weights), and of other kernels
+# that can stamp only those that do.
 #
 # The compiler, CUDA 12.4 or later, is that of CUDA_HOME, else that of /usr/local/cuda,
 # else NVIDIA's from PyPI, which is installed into build/cuda.

@@ -361,7 +361,8 @@ extern "C" int gs_linear_algorithm_get(gs_stream *s, const gs_linear_args *a, gs
   gs_blas_state *b;
   product *p;
   const int e = get_product(s, a, &b, &p);
-  return e ? e : (*out = p->about, (int)GS_OK);
+  if (!e) *out = p->about;
+  return e;
 }
 
 extern "C" int gs_linear_tune(gs_stream *s, const gs_linear_args *a, int candidates, gs_linear_algorithm *out) {

@@ -24,11 +24,14 @@ const (
 
 // AddFlags registers flags under one heading of the help, in the order in which they are registered.
 func AddFlags(f *pflag.FlagSet, heading string, register func(*pflag.FlagSet)) {
-	group := pflag.NewFlagSet("", pflag.ContinueOnError)
-	group.SortFlags, f.SortFlags = false, false
-	register(group)
-	group.VisitAll(func(flag *pflag.Flag) { flag.Annotations = map[string][]string{groupKey: {heading}} })
-	f.AddFlagSet(group)
+	f.SortFlags = false
+	register(f)
+	group := map[string][]string{groupKey: {heading}}
+	f.VisitAll(func(flag *pflag.Flag) {
+		if flag.Annotations == nil {
+			flag.Annotations = group
+		}
+	})
 }
 
 // SetUsage gives the commands their help, completions and errors.

@@ -9,7 +9,8 @@
 // What the host must know of a kernel: values of its Traits, and what follows from them.
 struct gs_persistent_kernel {
   bool PROMPT, VERIFY, BATCHED, MANY, HALVES, READS_BACK, WIDE;
-  int C, ROWS, GROUP, SMALL, LARGE, ROW_BYTES, TILE_ROWS, PAD, CHUNK_PITCH, CHUNKS, CHUNK, TOKENS, THREADS, PROMPT_ROWS;
+  int C, ROWS, GROUP, SMALL, LARGE, ROW_BYTES, TILE_ROWS, PAD, CHUNK_PITCH, CHUNKS, CHUNK, TOKENS, THREADS, PROMPT_ROWS,
+      X_VALUES;
   int X_LANES, H_LANES;  // packets that a warp has of its part of the residual stream, and of the hidden layer, at most
   int FIXED;             // bytes of shared memory whatever the program
   const void *kernel;    // null if there is none

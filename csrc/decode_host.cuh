@@ -20,7 +20,7 @@ void lay_out(const Kernel &k, gs_stream *s, const gs_persistent_args *a, Params 
   p->splits = !k.BATCHED ? SPLITS : p->B * a->NH * 2 <= blocks ? 2 : 1;
   p->items = p->B * a->NH * p->splits;
   p->side = !k.MANY ? 1 : p->B > 4 ? 8 : 4;
-  p->x = shape_of(a->C, blocks, F32_PER_PACKET, p->side), p->h = shape_of(4 * a->C, blocks, BF16_PER_PACKET, p->side),
+  p->x = shape_of(a->C, blocks, k.X_VALUES, p->side), p->h = shape_of(4 * a->C, blocks, BF16_PER_PACKET, p->side),
   p->a = shape_of(3 * a->C, blocks, BF16_PER_PACKET, p->side);
   char *at = (char *)a->work;
   p->near = (uint32_t *)(at + HEADER);
@@ -38,6 +38,7 @@ void lay_out(const Kernel &k, gs_stream *s, const gs_persistent_args *a, Params 
   p->qkv = take(twice(blocks * p->a.stride * p->side));
   p->row_o = twice(a->NH * p->splits * ATTENDED_STRIDE);
   p->attended = take((size_t)p->B * p->row_o);
+  p->own = (float *)take((size_t)p->B * a->C * sizeof(float));
   auto pair = [&](const char *packets) { return (int)((packets - p->residual) / PAIR); };
   p->pair_h = pair(p->hidden), p->pair_a = pair(p->qkv), p->pair_o = pair(p->attended), p->pairs = pair(at + n);
   static_assert(LINE >= GS_PERSISTENT_SEQUENCES, "a packet for each sequence");
@@ -67,7 +68,7 @@ size_t shared_before_ring(const Params &p, int tokens) {
 
 // Whether residual stream, hidden layer and qkv of these shapes fit.
 bool fits(const Kernel &k, const Shape &x, const Shape &h, const Shape &q) {
-  return (k.WIDE || h.rows <= 32) && x.rows <= 16 && covered(x, F32_PER_PACKET, k.SMALL, k.C, k.X_LANES) &&
+  return (k.WIDE || h.rows <= 32) && x.rows <= 16 && covered(x, k.X_VALUES, k.SMALL, k.C, k.X_LANES) &&
          covered(h, BF16_PER_PACKET, k.LARGE / (k.HALVES ? 2 : 1), 4 * k.C, k.H_LANES) &&
          covered(q, BF16_PER_PACKET, HEAD, 3 * k.C, 16);
 }
@@ -77,8 +78,9 @@ bool fits(const Kernel &k, const Shape &x, const Shape &h, const Shape &q) {
 int64_t ring_at_least(const Kernel &k, const Params &p) {
   const int64_t rows = k.TILE_ROWS * (int64_t)k.ROW_BYTES + k.PAD, wide = p.x.rows * (int64_t)k.CHUNK_PITCH;
   const int64_t keys = (k.BATCHED ? k.CHUNK : part_of(p.P, SPLITS)) * (int64_t)(2 * HEAD);
-  const int64_t tile = rows > wide ? rows : wide;
-  int64_t least = 3 * (tile > keys ? tile : keys);
+  // All of a step of 4C inputs is one tile where there is one chunk.
+  const int64_t tiles = k.WIDE ? 3 * wide : 2 * wide, two = 3 * (rows > keys ? rows : keys);
+  int64_t least = tiles > two ? tiles : two;
   if (k.HALVES) least = wide + rows > 3 * keys ? wide + rows : 3 * keys;  // one half
   // Two groups of sequences read all tiles of 4C inputs before the first one is free.
   const int64_t all = (k.CHUNKS + 1) * wide;
@@ -103,7 +105,7 @@ int prepare(const Kernel &k, gs_stream *s, const gs_persistent_args *a, Params *
   if (a->NH * HEAD != a->C)
     return gs_fail(GS_UNSUPPORTED, "decoding in one kernel takes heads of %d; this model's are of %d", HEAD,
                    a->C / (a->NH > 0 ? a->NH : 1));
-  const Shape x = shape_of(a->C, blocks, F32_PER_PACKET, 1), h = shape_of(4 * a->C, blocks, BF16_PER_PACKET, 1),
+  const Shape x = shape_of(a->C, blocks, k.X_VALUES, 1), h = shape_of(4 * a->C, blocks, BF16_PER_PACKET, 1),
               q = shape_of(3 * a->C, blocks, BF16_PER_PACKET, 1);
   if ((!k.BATCHED && a->NH * SPLITS > blocks) || !fits(k, x, h, q))
     return gs_fail(GS_UNSUPPORTED, "decoding in one kernel of a width of %d does not divide among %d SMs", a->C,

@@ -3,9 +3,9 @@
 //
 // * The packets of a block are contiguous, in lines of their own: blocks that write parts of one delay each other. So
 //   do polls: fewer are better.
-// * A float32 x is the sum of two bfloat16 numbers, in columns 0 and 1 of the tensor core instructions (mma.m16n8k16).
-//   Of several sequences, up to eight, four are computed at once, in columns 2j and 2j + 1; the others follow with the
-//   same W. LayerNorm is applied to the sums: see gs_fold_args.
+// * A float32 x is the sum of two bfloat16 numbers, in columns 0 and 1 of the tensor core instructions (mma.m16n8k16),
+//   of row j of drafts in columns 2j and 2j + 1. Of several sequences, up to eight, x passes as bfloat16 numbers, and
+//   each has a column. LayerNorm is applied to the sums: see gs_fold_args.
 // * Bytes of weights are multiplied by integers (Bytes, Quantiser); of several sequences they are widened to bfloat16.
 // * Of several sequences attention has items, one for each split of each head of each sequence, which are dealt out to
 //   blocks. The last split of a row of a prompt has keys and values of the rows up to it from the product of this very
@@ -30,8 +30,8 @@
 
 namespace decode {  // named: what code for older GPUs does not use is no warning
 
-// How a width is divided: WARPS compute warps have NB blocks of 32 inputs each, of GROUP sequences at once: 1, or 4 of
-// up to 8. Of one sequence steps have up to ROWS rows, of a token and of drafts of those after it: decode_draft.cuh.
+// How a width is divided: WARPS compute warps have NB blocks of 32 inputs each, of one sequence, or of up to 8, whose
+// hidden layers are read GROUP at a time. Of one steps have up to ROWS rows, of a token and of drafts: decode_draft.cuh.
 template <int WARPS_, int NB_, bool Q8_ = false, int GROUP_ = 1, bool STAMPS_ = false, bool DRAWS_ = false,
           bool PROMPT_ = false, int ROWS_ = 1>
 struct Traits {
@@ -48,12 +48,13 @@ struct Traits {
   using Prompt = Traits<WARPS, NB, Q8, 4, STAMPS, false, true>;
   using Verify = Traits<WARPS, NB, Q8, 1, STAMPS, SAMPLES, false, GS_PERSISTENT_VERIFY>;
   static constexpr bool BATCHED = GROUP > 1, VERIFY = ROWS > 1, MANY = BATCHED || VERIFY;
-  static constexpr int AT_ONCE = MANY ? 4 : 1;  // rows of a step that are computed at once
+  static constexpr int AT_ONCE = BATCHED ? GS_PERSISTENT_SEQUENCES : ROWS;  // rows of a step that are computed at once
+  // Values of a packet of x. Lanes that have packets of the same row of it.
+  static constexpr int X_VALUES = BATCHED ? BF16_PER_PACKET : F32_PER_PACKET, ROW_LANES = BATCHED ? 4 : MANY ? 8 : 32;
   static constexpr bool SAMPLES_EACH = SAMPLES && MANY;
   static constexpr bool BYTES = Q8 && !BATCHED;  // bytes are multiplied; of several sequences weights are widened
   static constexpr int PROMPT_ROWS = !PROMPT  ? 1
-                                     : NB > 4 ? GROUP
-                                              // of the widest models there is no room for two groups
+                                     : NB > 4 ? GROUP  // of the widest models there is no room for two
                                               : GS_PERSISTENT_ROWS;
   // Tokens of a launch, at most: their keys take room from weights where there are many layers or sequences.
   static constexpr int TOKENS = PROMPT ? 1 : BATCHED || NB > 2 ? GS_PERSISTENT_TOKENS / 2 : GS_PERSISTENT_TOKENS;
@@ -69,12 +70,13 @@ struct Traits {
   static constexpr int LB = 4 * NB;                        // blocks of 32 inputs of 4C
   static constexpr int XU = NB > 2 ? 2 : 1;  // packets that a lane reads of its warp's part of the residual stream
   static constexpr int HU = NB > 2 ? 4 : 2;  // and of the hidden layer
-  // The same of several rows, where a lane has packets of row lane % 4. The last lanes' last packets of x are not of the
-  // part.
-  static constexpr int XP = NB > 2 ? 8 : (SMALL / 3 + 2) / 8 + 1, HP = NB > 2 ? 16 : (LARGE / 6 + 4) / 8 + 1;
+  // The same of several rows, where a lane has packets of row lane % 4, of x of sequences lane % 8. Of drafts the last
+  // lanes' last packets of x are not of the part.
+  static constexpr int XP = BATCHED ? NB > 2 ? NB + 4 : NB + 1 : NB > 2 ? 8 : (SMALL / 3 + 2) / 8 + 1,
+                       HP = NB > 2 ? 16 : (LARGE / 6 + 4) / 8 + 1;
   static constexpr int HEADS = (NB + 2) / 2 - (NB == 2 || NB == 4);  // heads of which a warp's part of C has values
   static constexpr bool WIDE = NB > 2;
-  static constexpr int GAINS = WIDE && MANY ? SMALL : 1;  // of a warp's part that are in shared memory
+  static constexpr int GAINS = BATCHED || (WIDE && VERIFY) ? SMALL : 1;  // of a warp's part that are in shared memory
   static constexpr int TILE_ROWS = WIDE ? 8 : 16;      // of a tile of C inputs
   // Bytes between the halves of such a tile: lanes that read at once have two rows of each, which lie in other banks. Of
   // 8-bit weights they are rows STEP apart.
@@ -100,6 +102,7 @@ struct Traits {
                      : rows == 1 ? (VERIFY ? 7 : SAMPLES || STAMPS ? 4 : 0)
                      : BATCHED && (STAMPS || PROMPT) ? 7
                      : SAMPLES                       ? 6
+                     : BATCHED                       ? 5
                                                      : 4;
     return HALVES ? LB / 2 : BATCHED && WIDE ? 2 : WIDE ? NB : LB - less;
   }
@@ -108,13 +111,13 @@ struct Traits {
   // The part of x of a sequence in shared memory, in values: where its low halves begin, and the next sequence. The two
   // halves lie in other banks.
   static constexpr int LOW = MANY && NB % 2 == 0 ? SMALL + 32 : SMALL;
-  // Lanes that store packets of four rows at once have banks of their own.
+  // Lanes that store packets of several rows at once have banks of their own.
   static constexpr int BANKS = MANY ? 16 : 0, ROW = LARGE / (TIGHT && HALVES ? 2 : 1) + BANKS, QROW = HEAD + BANKS;
-  static constexpr int XROW = 2 * LOW + BANKS;
-  static constexpr int XROWS = BATCHED ? 8 : ROWS;
-  static constexpr int X = XROWS * XROW > AT_ONCE * ROW ? XROWS * XROW : AT_ONCE * ROW;
+  static constexpr int XROW = BATCHED ? SMALL + 8 : 2 * LOW + BANKS;
+  static constexpr int XROWS = AT_ONCE;
+  static constexpr int X = XROWS * XROW > (MANY ? 4 : 1) * ROW ? XROWS * XROW : (MANY ? 4 : 1) * ROW;
   // Room for the sums of a sequence; of rows also for their outputs of attention, in other steps.
-  static constexpr int SUMS = VERIFY && !TIGHT ? HEAD + 8 : MANY ? 40 : 32;
+  static constexpr int SUMS = VERIFY && !TIGHT ? HEAD + 8 : BATCHED && WIDE ? 24 : MANY ? 40 : 32;
   // Of attention: room for those of a row; of the widest models that of gains, which are in other steps.
   static constexpr int WEIGHTS = TIGHT ? SMALL / ROWS : VERIFY ? KEYS + 8 : KEYS;
   // Rows that are published together: whole packets, if there may be more of them.
@@ -144,8 +147,8 @@ template <typename Traits> struct Shared {
   uint32_t base[TILES], size[TILES];                  // where tiles begin, their sizes
   alignas(16) float part[2][WARPS][Traits::AT_ONCE][Traits::SUMS];  // sums over a warp's part of K
   // Of a lane's values of x: the sum of differences from `about`, and that of their squares.
-  float2 lanes[Traits::XROWS * WARPS][Traits::BATCHED ? 8 : 32];
-  float about[Traits::XROWS];  // the first value of x
+  float2 lanes[Traits::XROWS * WARPS][Traits::BATCHED ? Traits::ROW_LANES : 32];
+  float about[Traits::XROWS];  // the first value of x; of sequences 0
   uint64_t deadline;  // when waiting has been too long
   uint64_t polled;    // when a warp was last found to wait for packets for long
   int aborted;        // a block has waited too long
@@ -174,9 +177,9 @@ template <typename Traits> struct Work {
     alignas(16) unsigned char rooms[Traits::SAMPLES_EACH ? Traits::XROWS * sizeof(SequenceCandidates) : 1];
   };
   // Of attention: output, maximum, sum; with room for LogitsOrSorted where there are few warps.
-  alignas(16) float out[2][Traits::VERIFY ? 1 : WARPS < 8 ? 8 : WARPS][HEAD + 2];
+  alignas(16) float out[2][Traits::VERIFY ? 1 : WARPS < 8 ? 8 : WARPS][HEAD + 4];
   alignas(16) float weight[WARPS][Traits::ROWS][Traits::WEIGHTS];           // of attention: of keys
-  float gains[Traits::TIGHT ? 1 : WARPS][Traits::GAINS];
+  alignas(8) float gains[Traits::TIGHT ? 1 : WARPS][Traits::GAINS];
   // Of a warp, of LayerNorm, where registers would spill.
   __device__ float *gain(int warp) { return Traits::TIGHT ? weight[warp][0] : gains[Traits::TIGHT ? 0 : warp]; }
   uint32_t slice_x[Traits::XU][WARPS][32], slice_h[Traits::HU][WARPS][32];  // packed places of lanes
@@ -330,38 +333,40 @@ template <typename Traits> __device__ void copy_weights(const Params &p, Shared<
 
 // ---------------------------------------------------------------- the warps that finish
 
-// Publishes outputs [from, from + left) of up to four rows from row0 on, from the sums of a batch, when wait() has
-// returned. A lane has row lane % 4 of one of six outputs: packets of all rows lie beside each other, a warp writes
-// whole lines.
+// Publishes outputs [from, from + left) of rows, from the sums of a batch, when wait() has returned. A lane has row
+// lane % 4 of four and one of six outputs: packets of all rows lie beside each other, a warp writes whole lines.
 template <typename Traits, typename Wait>
 __device__ __forceinline__ void finish_rows(const Params &p, Shared<Traits> &sh, const BlockStep &s, int f, int buffer,
-                                            int from, int left, int row0, int rows, uint32_t epoch, Wait wait) {
+                                            int from, int left, int rows, uint32_t epoch, Wait wait) {
   constexpr int EACH = 6;
-  const int lane = threadIdx.x % 32, r = lane % 4, o = min(lane / 4, EACH - 1), out = s.out, act = s.act;
-  const bool residual = out == GS_PERSISTENT_RESIDUAL, norm = s.gain != nullptr;
+  const int lane = threadIdx.x % 32, o = min(lane / 4, EACH - 1), out = s.out, act = s.act;
+  const bool residual = out == GS_PERSISTENT_RESIDUAL, norm = s.gain != nullptr,
+             wide = !Traits::BATCHED && residual;  // in float32
   const Shape &shape = residual ? p.x : out == GS_PERSISTENT_QKV ? p.a : p.h;
   char *const vector = residual ? p.residual : out == GS_PERSISTENT_QKV ? p.qkv : p.hidden;
   bool waited = false;
-  const int turns = residual ? 1 : 2;  // groups of six that fill a line
+  const int turns = wide ? 1 : 2;  // groups of six that fill a line
+  const int fours = Traits::BATCHED && rows > 4 ? 2 : 1;
 #pragma unroll 1
-  for (int group = f * turns; group * EACH < left; group += Traits::FINISH * turns) {
+  for (int n = f; n / fours * turns * EACH < left; n += Traits::FINISH) {
+    const int group = n / fours * turns, r = n % fours * 4 + lane % 4;
     float y[2] = {}, sums[2], bias[2];
 #pragma unroll
     for (int m = 0; m < 2; m++) {
       const int row = s.row + from + min((group + m) * EACH + o, left - 1);
       sums[m] = norm ? s.sums[row] : 0.0f, bias[m] = s.bias ? s.bias[row] : 0.0f;
     }
-    const int each = residual ? 3 : EACH, packets = min(2, (left - group * EACH + each - 1) / each);
+    const int each = wide ? 3 : EACH, packets = min(2, (left - group * EACH + each - 1) / each);
     const uint32_t part = shared_address(&sh.part[buffer][0][r][group * EACH + o]);
-    const int packet = blockIdx.x * shape.stride + from / BF16_PER_PACKET + (residual ? 2 : 1) * group + lane / 4;
-    char *to = vector + (size_t)(first_copy(packet * side_of<Traits>(p)) + row0 + r) * 16;
+    const int packet = blockIdx.x * shape.stride + from / BF16_PER_PACKET + (wide ? 2 : 1) * group + lane / 4;
+    char *to = vector + (size_t)(first_copy(packet * side_of<Traits>(p)) + r) * 16;
     asm volatile("" : "+l"(to));  // it is computed before the sums
     if (!waited) wait();
     waited = true;
     LayerNormStats of = {0, 1};
-    if (norm) of = sh.norm[row0 + r];
+    if (norm) of = sh.norm[r];
 #pragma unroll
-    for (int m = 0; m < 2; m++)  // of the residual stream there is one, but the other one is there as soon
+    for (int m = 0; m < 2; m++)  // there may be one, but the other one is there as soon
       y[m] = sum_of_parts<Traits::WARPS>([&](int w) {
         return __uint_as_float(load_shared32(part + m * EACH * 4 + w * (int)sizeof(sh.part[0][0])));
       });
@@ -374,19 +379,26 @@ __device__ __forceinline__ void finish_rows(const Params &p, Shared<Traits> &sh,
     delay();
     uint32_t u[3];
     if (residual) {
-      float &own = sh.own[row0 + r][min(group * EACH + o, 15)];
-      const float x = y[0] + own;
-      __syncwarp();
-      own = x;
 #pragma unroll
-      for (int k = 0; k < 3; k++) u[k] = __float_as_uint(__shfl_sync(~0u, x, (lane / 4 % 2 * 3 + k) * 4 + r));
+      for (int m = 0; m < (Traits::BATCHED ? 2 : 1); m++) {
+        const int at = (group + m) * EACH + o;
+        float &own = sh.own[r][min(at, 15)];
+        y[m] += own;
+        __syncwarp();
+        if (at < left) own = y[m];
+        if (Traits::SINGLE_STEP && at < left && r < rows) p.own[r * Traits::C + s.row + at] = y[m];
+      }
+    }
+    if (wide) {
+#pragma unroll
+      for (int k = 0; k < 3; k++) u[k] = __float_as_uint(__shfl_sync(~0u, y[0], (lane / 4 % 2 * 3 + k) * 4 + r));
     } else {
 #pragma unroll
       for (int m = 0; m < 2; m++) {
         const uint32_t pair = pack2(y[m], __shfl_xor_sync(~0u, y[m], 4));  // of an even output and the next one
 #pragma unroll
         for (int k = 0; k < 3; k++) {
-          const uint32_t v = __shfl_sync(~0u, pair, 8 * k + r);
+          const uint32_t v = __shfl_sync(~0u, pair, 8 * k + lane % 4);
           if (m == 0 || lane / 4 == m) u[k] = v;
         }
       }
@@ -405,11 +417,12 @@ template <typename Traits, int ROWS>
 __device__ __forceinline__ void finish_span(const Params &p, Shared<Traits> &sh, Work<Traits> &work,
                                             const BlockStep *steps, int f, int pass, Span span, int &buffer, uint32_t e0,
                                             float &x, float &best, int &best_id) {
-  constexpr int WARPS = Traits::WARPS, GROUP = Traits::GROUP, FINISH = Traits::FINISH;
-  constexpr int MINE = (ROWS + FINISH - 1) / FINISH;  // rows of a warp, at once
+  constexpr int WARPS = Traits::WARPS, FINISH = Traits::FINISH;
+  constexpr int MINE = ROWS > FINISH ? 2 : 1;  // rows of a warp, at once
   constexpr bool BATCHED = Traits::BATCHED, MANY = ROWS > 1, VERIFY = MANY && !BATCHED;
-  const int lane = threadIdx.x % 32, b = blockIdx.x, B = BATCHED ? p.B : 1;
+  const int lane = threadIdx.x % 32, b = blockIdx.x;
   const int row0 = first_row_of<Traits, ROWS>(sh), side = side_of<Traits>(p);
+  const int lanes = WARPS * (BATCHED ? 32 / side : 32);  // that have packets of a row of x, of all warps
   const float over_c = 1.0f / (float)p.C;
   // The lane's packet of those that are stored, and of a packet its copy: half a warp stores each.
   const int l = lane % 16;
@@ -424,69 +437,48 @@ __device__ __forceinline__ void finish_span(const Params &p, Shared<Traits> &sh,
 #pragma unroll 1
       do {
         barrier_sync<Traits>(FULL + buffer);
-        if constexpr (VERIFY) {
-          // Half a warp has a row, a lane four dimensions.
-          const int rows = rows_of_pass(sh);
-          int j = 2 * f + lane / 16;
-          static_assert(ATTENDED <= 16, "a lane for each packet");
-          if (2 * f < rows) do {
-            float most = -INFINITY, sum = 0, y[4] = {};
+        // Half a warp has a row, a lane four dimensions. Of one row each half adds up half of the parts, in the same
+        // order, and stores a copy.
+        static_assert(ATTENDED <= 16, "a lane for each packet");
+        const int half = lane / 16, rows = VERIFY ? rows_of_pass(sh) : 1;
+#pragma unroll 1
+        for (int first = 2 * f; first < rows; first += 2 * FINISH) {
+          const int j = VERIFY ? first + half : 0;
+          constexpr int HALF = WARPS / 2;
+          float most = -INFINITY, sum[2] = {}, y[2][4] = {};
 #pragma unroll
-            for (int w = 0; w < WARPS; w++) most = fmaxf(most, out_of(sh, work, buffer, w, j)[HEAD]);
+          for (int w = 0; w < WARPS; w++) most = fmaxf(most, out_of(sh, work, buffer, w, j)[HEAD]);
 #pragma unroll
-            for (int w = 0; w < WARPS; w++) {
-              const float *const out = out_of(sh, work, buffer, w, j);
-              const float2 of = *reinterpret_cast<const float2 *>(out + HEAD);
-              const float4 v = *reinterpret_cast<const float4 *>(out + 4 * l);
-              const float by = exp2_fast(of.x - most);
-              y[0] = fmaf(by, v.x, y[0]), y[1] = fmaf(by, v.y, y[1]);
-              y[2] = fmaf(by, v.z, y[2]), y[3] = fmaf(by, v.w, y[3]);
-              sum = fmaf(by, of.y, sum);
-            }
-            const float over = sum > 0 ? reciprocal(sum) : 0.0f;  // a split may have no keys
-            const uint32_t pair[2] = {pack2(y[0] * over, y[1] * over), pack2(y[2] * over, y[3] * over)};
-            delay();
-            uint32_t u[3];
-#pragma unroll
-            for (int k = 0; k < 3; k++) {
-              const int from = 3 * l + k;  // of all pairs; the last packets have others too
-              const uint32_t even = __shfl_sync(~0u, pair[0], from / 2 % 16, 16),
-                             odd = __shfl_sync(~0u, pair[1], from / 2 % 16, 16);
-              u[k] = from % 2 ? odd : even;
-            }
-            if (l == ATTENDED - 1) u[0] = __float_as_uint(most), u[1] = __float_as_uint(sum), u[2] = 0;
-            if (l < ATTENDED && j < rows)
-              for (int copy = 0; copy < 2; copy++)
-                store_packet(p.attended + (size_t)j * p.row_o + copy * (PAIR / 2) +
-                                 (size_t)(first_copy((s.row * SPLITS + s.split) * ATTENDED_STRIDE) + l) * 16,
-                             u[0], u[1], u[2], epoch);
-          } while (2 * FINISH < ROWS && (j += 2 * FINISH) - lane / 16 < rows);
-        } else if (f == 0) {
-          float most = -INFINITY, sum = 0;
-          auto out = [&](int w) { return out_of(sh, work, buffer, w, 0); };
-#pragma unroll
-          for (int w = 0; w < WARPS; w++) most = fmaxf(most, out(w)[HEAD]);
-          float y0 = 0, y1 = 0;  // two dimensions of the lane
-#pragma unroll
-          for (int w = 0; w < WARPS; w++) {
-            const float2 of = *reinterpret_cast<const float2 *>(out(w) + HEAD);
+          for (int w = 0; w < (VERIFY ? WARPS : HALF); w++) {
+            const float *const out = out_of(sh, work, buffer, VERIFY ? w : w + half * HALF, j);
+            const float2 of = *reinterpret_cast<const float2 *>(out + HEAD);
+            const float4 v = *reinterpret_cast<const float4 *>(out + 4 * l);
             const float by = exp2_fast(of.x - most);
-            const float2 v = *reinterpret_cast<const float2 *>(out(w) + 2 * lane);
-            y0 = fmaf(by, v.x, y0), y1 = fmaf(by, v.y, y1), sum = fmaf(by, of.y, sum);
+            float *const to = y[w / HALF];
+            to[0] = fmaf(by, v.x, to[0]), to[1] = fmaf(by, v.y, to[1]);
+            to[2] = fmaf(by, v.z, to[2]), to[3] = fmaf(by, v.w, to[3]);
+            sum[w / HALF] = fmaf(by, of.y, sum[w / HALF]);
           }
-          const float over = sum > 0 ? reciprocal(sum) : 0.0f;  // a split may have no keys
-          const uint32_t pair = pack2(y0 * over, y1 * over);
+          auto both = [](const float &a, float b) { return a + (VERIFY ? b : __shfl_xor_sync(~0u, a, 16)); };
+          const float all = both(sum[0], sum[1]), over = all > 0 ? reciprocal(all) : 0.0f;  // a split may have no keys
+#pragma unroll
+          for (int e = 0; e < 4; e++) y[0][e] = both(y[0][e], y[1][e]) * over;
+          const uint32_t pair[2] = {pack2(y[0][0], y[0][1]), pack2(y[0][2], y[0][3])};
           delay();
-          const int from = 3 * min(l, ATTENDED - 2);
-          const uint32_t u0 = __shfl_sync(~0u, pair, from), u1 = __shfl_sync(~0u, pair, min(from + 1, 31)),
-                         u2 = __shfl_sync(~0u, pair, min(from + 2, 31));
-          const Item item = BATCHED ? item_of(n, i, p.NH, p.splits) : Item{0, s.row, s.split};
-          char *const to =
-              p.attended + (size_t)item.row * p.row_o +
-              (size_t)copy_of((item.head * (BATCHED ? p.splits : SPLITS) + item.split) * ATTENDED_STRIDE) * 16;
-          if (l < ATTENDED - 1) store_packet(to + l * 16, u0, u1, u2, epoch);
-          else if (l == ATTENDED - 1)
-            store_packet(to + l * 16, __float_as_uint(most), __float_as_uint(sum), 0, epoch);
+          uint32_t u[3];
+#pragma unroll
+          for (int k = 0; k < 3; k++) {
+            const int from = 3 * l + k;  // of all pairs; the last packets have others too
+            const uint32_t even = __shfl_sync(~0u, pair[0], from / 2 % 16, 16),
+                           odd = __shfl_sync(~0u, pair[1], from / 2 % 16, 16);
+            u[k] = from % 2 ? odd : even;
+          }
+          if (l == ATTENDED - 1) u[0] = __float_as_uint(most), u[1] = __float_as_uint(all), u[2] = 0;
+          const Item item = BATCHED ? item_of(n, i, p.NH, p.splits) : Item{j, s.row, s.split};
+          const int packet = (item.head * (BATCHED ? p.splits : SPLITS) + item.split) * ATTENDED_STRIDE;
+          char *const to = p.attended + (size_t)item.row * p.row_o + (size_t)(first_copy(packet) + l) * 16;
+          for (int copy = VERIFY ? 0 : half; l < ATTENDED && j < rows && copy <= (VERIFY ? 1 : half); copy++)
+            store_packet(to + copy * (PAIR / 2), u[0], u[1], u[2], epoch);
         }
         if (f == 0) {
           stamp<Traits>(p, pass, i, GS_PERSISTENT_PUBLISHED);
@@ -507,90 +499,92 @@ __device__ __forceinline__ void finish_span(const Params &p, Shared<Traits> &sh,
       const int left = min(rest, batch);
       const bool has = lane < left;
       const float bias = has && s.bias ? s.bias[row] : 0.0f, sums = has && norm ? s.sums[row] : 0.0f;
+      const int rows = BATCHED ? p.B : rows_of<ROWS>(sh);
+      char *to = out == GS_PERSISTENT_QKV ? p.qkv + (size_t)copy_of((b * p.a.stride + packet) * side) * 16
+                                          : p.hidden + (size_t)copy_of((b * p.h.stride + packet) * side) * 16;
+      if (!MANY) asm volatile("" : "+l"(to));  // it is computed before the sums
+      auto wait = [&] {
+        if (norm && rest == s.rows) {
+          barrier_sync<Traits>(SUMMED + (BATCHED ? buffer : 0));
+          if constexpr (MANY) {
 #pragma unroll 1
-      for (int group = start_of<Traits>(s); group < B; group += GROUP) {
-        const int rows = BATCHED ? min(B - group, ROWS) : rows_of<ROWS>(sh);
-        char *to = out == GS_PERSISTENT_QKV ? p.qkv + (size_t)copy_of((b * p.a.stride + packet) * side) * 16
-                                            : p.hidden + (size_t)copy_of((b * p.h.stride + packet) * side) * 16;
-        if (!MANY) asm volatile("" : "+l"(to));  // it is computed before the sums
-        auto wait = [&] {
-          if (norm && rest == s.rows) {
-            barrier_sync<Traits>(SUMMED + (BATCHED ? buffer : 0));
-            if constexpr (MANY) {
+            for (int n = f; n < rows; n += FINISH * MINE) {
               LayerNormStats of[MINE];
 #pragma unroll
               for (int m = 0; m < MINE; m++) {
-                const int j = group + min(f + m * FINISH, ROWS - 1);
-                of[m] = layernorm_of_lanes<WARPS>(sh.lanes + j * WARPS, sh.about[j], over_c, p.eps);
+                const int j = min(n + m * FINISH, ROWS - 1);
+                of[m] = layernorm_of_lanes<WARPS, BATCHED ? 8 : 32>(
+                    &sh.lanes[0][0] + j * lanes, lanes, BATCHED ? 0 : sh.about[j], over_c, p.eps);
               }
               // Stored after both are computed, which waits for the loads of both at once.
 #pragma unroll
               for (int m = 0; m < MINE; m++)
-                if (f + m * FINISH < ROWS) sh.norm[group + f + m * FINISH] = of[m];
-            } else if (f == 0) {
-              one = layernorm_of_lanes<WARPS>(sh.lanes, sh.about[0], over_c, p.eps);
+                if (n + m * FINISH < ROWS) sh.norm[n + m * FINISH] = of[m];
             }
-          }
-          barrier_sync<Traits>(FULL + buffer);
-        };
-        const bool beside = MANY && out != GS_PERSISTENT_LOGITS;
-        if (beside) {
-          if constexpr (MANY)
-            finish_rows<Traits>(p, sh, s, f, buffer, s.rows - rest, left, group, rows, epoch, wait);
-        } else {
-          wait();
-        }
-        // Of a prompt the last row has logits.
-#pragma unroll 1
-        for (int n0 = beside || (f > 0 && (!MANY || Traits::PROMPT)) ? rows : Traits::PROMPT ? rows - 1 : f; n0 < rows;
-             n0 += FINISH * MINE) {
-          float y[MINE];
-#pragma unroll
-          for (int m = 0; m < MINE; m++) {
-            const int n = MANY ? min(n0 + m * FINISH, ROWS - 1) : n0;
-            LayerNormStats of = one;
-            if (MANY && norm) of = sh.norm[group + n];
-            const uint32_t at = shared_address(&sh.part[buffer][0][n][lane]);
-            y[m] = sum_of_parts<WARPS>(
-                [&](int w) { return __uint_as_float(load_shared32(at + w * (int)sizeof(sh.part[0][0]))); });
-            y[m] = apply_layernorm(y[m], of, sums, bias);
-            if (act) y[m] = gelu(y[m]);
-          }
-          delay();
-#pragma unroll
-          for (int m = 0; m < MINE; m++) {
-            const int n = n0 + m * FINISH;
-            if (MANY && n >= rows) break;
-            if (MANY || out == GS_PERSISTENT_LOGITS) {
-              if (has) take_logit<Traits>(p, sh, work, group + n, row, row - s.row, y[m], best, best_id);
-            } else if (out == GS_PERSISTENT_RESIDUAL) {
-              if constexpr (Traits::MANY) {
-                x = y[m] + sh.own[row0][lane % 16];
-                __syncwarp();
-                if (has) sh.own[row0][lane] = x;
-              } else {
-                x += y[m];
-              }
-              const int from = F32_PER_PACKET * l;
-              const float u0 = __shfl_sync(~0u, x, from & 31), u1 = __shfl_sync(~0u, x, (from + 1) & 31),
-                          u2 = __shfl_sync(~0u, x, (from + 2) & 31);
-              if (from < left)
-                store_packet(p.residual + (size_t)(copy_of((b * p.x.stride + l) * side) + row0) * 16,
-                             __float_as_uint(u0), __float_as_uint(u1), __float_as_uint(u2), epoch);
-            } else {
-              const int from = BF16_PER_PACKET * l;
-              const uint32_t pair = pack2(y[m], __shfl_xor_sync(~0u, y[m], 1));  // of an even lane and the next one
-              const uint32_t u0 = __shfl_sync(~0u, pair, from & 31), u1 = __shfl_sync(~0u, pair, (from + 2) & 31),
-                             u2 = __shfl_sync(~0u, pair, (from + 4) & 31);
-              if (from < left) store_packet(to, u0, u1, u2, epoch);
-            }
+          } else if (f == 0) {
+            one = layernorm_of_lanes<WARPS, 32>(&sh.lanes[0][0], lanes, sh.about[0], over_c, p.eps);
           }
         }
-        if (rest <= batch && f == 0 && group + GROUP >= B) stamp<Traits>(p, pass, i, GS_PERSISTENT_PUBLISHED);
-        if (rest == s.rows && f == 0 && group == start_of<Traits>(s)) stamp_arrived<Traits>(p, sh, pass, i, buffer);
-        barrier_arrive<Traits>(FREE + buffer);
-        buffer ^= 1;
+        barrier_sync<Traits>(FULL + buffer);
+      };
+      const bool beside = MANY && out != GS_PERSISTENT_LOGITS;
+      if (beside) {
+        if constexpr (MANY)
+          finish_rows<Traits>(p, sh, s, f, buffer, s.rows - rest, left, rows, epoch, wait);
+      } else {
+        wait();
       }
+      // Of a prompt the last row has logits.
+#pragma unroll 1
+      for (int n0 = beside || (f > 0 && (!MANY || Traits::PROMPT)) ? rows : Traits::PROMPT ? rows - 1 : f; n0 < rows;
+           n0 += FINISH * MINE) {
+        float y[MINE];
+#pragma unroll
+        for (int m = 0; m < MINE; m++) {
+          const int n = MANY ? min(n0 + m * FINISH, ROWS - 1) : n0;
+          LayerNormStats of = one;
+          if (MANY && norm) of = sh.norm[n];
+          const uint32_t at = shared_address(&sh.part[buffer][0][n][lane]);
+          y[m] = sum_of_parts<WARPS>(
+              [&](int w) { return __uint_as_float(load_shared32(at + w * (int)sizeof(sh.part[0][0]))); });
+          y[m] = apply_layernorm(y[m], of, sums, bias);
+          if (act) y[m] = gelu(y[m]);
+        }
+        delay();
+#pragma unroll
+        for (int m = 0; m < MINE; m++) {
+          const int n = n0 + m * FINISH;
+          if (MANY && n >= rows) break;
+          if (MANY || out == GS_PERSISTENT_LOGITS) {
+            if (has) take_logit<Traits>(p, sh, work, n, row, row - s.row, y[m], best, best_id);
+          } else if (out == GS_PERSISTENT_RESIDUAL) {
+            if constexpr (Traits::MANY) {
+              x = y[m] + sh.own[row0][lane % 16];
+              __syncwarp();
+              if (has) sh.own[row0][lane] = x;
+            } else {
+              x += y[m];
+              if (Traits::SINGLE_STEP && has) p.own[row] = x;
+            }
+            const int from = F32_PER_PACKET * l;
+            const float u0 = __shfl_sync(~0u, x, from & 31), u1 = __shfl_sync(~0u, x, (from + 1) & 31),
+                        u2 = __shfl_sync(~0u, x, (from + 2) & 31);
+            if (from < left)
+              store_packet(p.residual + (size_t)(copy_of((b * p.x.stride + l) * side) + row0) * 16,
+                           __float_as_uint(u0), __float_as_uint(u1), __float_as_uint(u2), epoch);
+          } else {
+            const int from = BF16_PER_PACKET * l;
+            const uint32_t pair = pack2(y[m], __shfl_xor_sync(~0u, y[m], 1));  // of an even lane and the next one
+            const uint32_t u0 = __shfl_sync(~0u, pair, from & 31), u1 = __shfl_sync(~0u, pair, (from + 2) & 31),
+                           u2 = __shfl_sync(~0u, pair, (from + 4) & 31);
+            if (from < left) store_packet(to, u0, u1, u2, epoch);
+          }
+        }
+      }
+      if (rest <= batch && f == 0) stamp<Traits>(p, pass, i, GS_PERSISTENT_PUBLISHED);
+      if (rest == s.rows && f == 0) stamp_arrived<Traits>(p, sh, pass, i, buffer);
+      barrier_arrive<Traits>(FREE + buffer);
+      buffer ^= 1;
     }
   }
 }
@@ -623,13 +617,13 @@ __device__ void finish_steps(const Params &p, Shared<Traits> &sh, Work<Traits> &
       for (int n = f; n < (one ? 1 : rows); n += FINISH) {
         const int j = one ? *(const volatile int *)&sh.verified.row : n;
         if (Traits::SINGLE_STEP && p.only_step > FIRST_RESIDUAL) {
-          if (lane < own) sh.own[j][lane] = own_residual(p, j, lane);
+          if (lane < own) sh.own[j][lane] = p.own[j * Traits::C + first + lane];
         } else if (lane < own)
           sh.own[j][lane] = Embedding<Traits>(p, sh.token[j], first + lane)[0] +
                             to_float(__ldg(p.wpe + (size_t)(place_of<Traits>(sh, j) + t) * p.C + first + lane));
       }
     } else if (Traits::SINGLE_STEP && p.only_step > FIRST_RESIDUAL) {
-      if (lane < own) x = own_residual(p, 0, lane);
+      if (lane < own) x = p.own[first + lane];
     } else if (lane < own) {
       x = Embedding<Traits>(p, max(token, 0), first + lane)[0] +
           to_float(__ldg(p.wpe + (size_t)(pos0 + t) * p.C + first + lane));
@@ -958,11 +952,10 @@ __device__ __forceinline__ void compute_span(const Params &p, Shared<Traits> &sh
         if (lane == 0) mbarrier_arrive(&sh.empty[tile % TILES]);
         next();
       }
-      const int start = start_of<Traits>(s);
+      if (!SOON) wait_free();
+      delay();
 #pragma unroll 1
-      for (int group = start; group < B; group += GROUP) {
-        if (!SOON || group > start) wait_free();
-        delay();
+      for (int group = 0; group < B; group += GROUP) {
         constexpr bool TIGHT = Traits::TIGHT && VERIFY;
         constexpr int TURNS = !TIGHT ? 1 : HALVES ? 2 : 4, HP = MANY ? Traits::HP / TURNS : HU;
         const int r = MANY ? lane % 4 : 0;  // the lane's row
@@ -986,7 +979,7 @@ __device__ __forceinline__ void compute_span(const Params &p, Shared<Traits> &sh
         };
 #pragma unroll 1
         for (int turn = 0; turn < (HALVES ? 1 : TURNS); turn++) take_x(turn);
-        if (group == start) note_arrived<Traits>(sh, warp, buffer);
+        if (group == 0) note_arrived<Traits>(sh, warp, buffer);
         __syncwarp();
         if constexpr (BYTES) {
           const uint32_t at = shared_address(xs);
@@ -1000,8 +993,6 @@ __device__ __forceinline__ void compute_span(const Params &p, Shared<Traits> &sh
           const float2 y = bytes.times(x);
           float *const to = sh.part[buffer][warp][VERIFY ? q : 0];
           if (VERIFY || q == 0) to[g] = y.x * scale, to[g + 8] = y.y * scale;
-          barrier_arrive<Traits>(FULL + buffer);
-          buffer ^= 1;
           break;
         }
         const uint32_t from = fragment + (MANY ? g / 2 * (Traits::ROW * 2) : 0);
@@ -1028,19 +1019,23 @@ __device__ __forceinline__ void compute_span(const Params &p, Shared<Traits> &sh
           give(group + GROUP >= B);
         }
         if (MANY || q == 0) {
-          float *const to = sh.part[buffer][warp][MANY ? q : 0];
+          float *const to = sh.part[buffer][warp][MANY ? group + q : 0];
           to[g] = (d[0][0] + d[1][0]) + (d[2][0] + d[3][0]);
           to[g + 8] = (d[0][2] + d[1][2]) + (d[2][2] + d[3][2]);
         }
-        barrier_arrive<Traits>(FULL + buffer);
-        buffer ^= 1;
         if (BATCHED) __syncwarp();  // fragments are read before the next group is written
       }
+      barrier_arrive<Traits>(FULL + buffer);
+      buffer ^= 1;
       continue;
     }
 
     // A product of C inputs, up to 32 rows at a time. Of a tile, lanes of even g have rows of the first half, lanes
     // of odd g rows of the second one, which lies in other banks.
+    const bool few = BATCHED && p.side == 4;
+    // Lanes that have packets of the same row of x; the lane's row, and which of them it is.
+    const int row_lanes = !MANY ? 32 : !BATCHED || few ? 8 : 4, l = opaque_if<BATCHED && Traits::SINGLE_STEP>(lane),
+              r = !MANY ? 0 : !BATCHED || few ? l % 4 : l % 8, of_row = !MANY ? l : !BATCHED || few ? l / 4 : l / 8;
     const int mine = g % 2 * (Traits::TILE_ROWS / 2) + (Traits::STEP == 2 ? g / 2 % 2 * 2 + g / 4 : g / 2);
     const bool norm = s.gain != nullptr;
     constexpr int XP = MANY ? Traits::XP : XU;
@@ -1051,8 +1046,10 @@ __device__ __forceinline__ void compute_span(const Params &p, Shared<Traits> &sh
     for (int c = lane; norm && APART && c < SMALL; c += 32) work.gain(warp)[c] = __ldg(s.gain + warp * SMALL + c);
     auto load_px = [&] {
 #pragma unroll
-      for (int n = 0; n < XP; n++)
-        px[n] = MANY ? work.slice_x[n / 4][warp][n % 4 * 8 + lane / 4] : work.slice_x[n][warp][lane];
+      for (int n = 0; n < XP; n++) {
+        const int at = n * row_lanes + of_row;
+        px[n] = few && n >= (XP + 1) / 2 ? 0 : work.slice_x[at / 32][warp][at % 32];
+      }
     };
     if (!APART) load_px();
 #pragma unroll
@@ -1125,276 +1122,310 @@ __device__ __forceinline__ void compute_span(const Params &p, Shared<Traits> &sh
       for (int m = 0; m < AHEAD; m++) load_fragment(m);
 #pragma unroll
       for (int m = 0; m < AHEAD; m++) arrange_fragment(m);
+      wait_free();
+      float v[XP][F32_PER_PACKET] = {}, about = 0;
+      uint32_t sums_at = 0, about_at = 0;
+      auto load_x = [&] {
+        // Column 0 has the high halves of x, column 1 the low ones; of drafts, columns 2j and 2j + 1. Sequences j and
+        // j + 4, which lie in other banks, have columns 2j and 2j + 1.
+        const uint32_t row = BATCHED ? (g / 2 + g % 2 * 4) * (Traits::XROW * 2) : MANY ? g / 2 * (Traits::XROW * 2) : 0,
+                       from = fragment + row + (!BATCHED && norm && g % 2 ? Traits::LOW * 2 : 0);
+#pragma unroll
+        for (int k = 0; k < NB; k++)
+          if (BYTES) x_bytes[k] = load_shared64(shared_address(xs) + row + g % 2 * SMALL + k * 32 + q * 8);
+          else x[k] = load_shared(from + k * 64);
+      };
+      if (first) {
+        delay();
+        if (APART) load_px();
+        const int many = BATCHED ? B : rows_of<ROWS>(sh);
+        if (s.in == GS_PERSISTENT_ATTENDED) {
+          constexpr int HEADS = Traits::HEADS;
+          constexpr bool OPAQUE = (Traits::SAMPLES || MANY) && Traits::NB != 4;
+          const int head = opaque_if<OPAQUE>(warp) * SMALL / HEAD;
+          constexpr int skip = NB % 2 * HEAD / 2;  // parts of odd warps begin in the middle of a head
+          if constexpr (MANY) {
+            // Eight lanes, of more than four sequences four, have the packets of all splits of a head of a row.
+            constexpr int U = (ATTENDED + Traits::ROW_LANES - 1) / Traits::ROW_LANES, MOST = BATCHED ? 2 : SPLITS;
+            const int EACH = row_lanes, row = BATCHED && !few ? lane / 4 : lane / 8, of = lane % EACH,
+                      splits = BATCHED ? p.splits : SPLITS;
+            uint16_t *const to = xs + row * Traits::XROW;
 #pragma unroll 1
-      for (int group = start_of<Traits>(s); group < B; group += GROUP) {
-        wait_free();
-        float v[XP][F32_PER_PACKET] = {}, about = 0;
-        uint32_t sums_at = 0, about_at = 0;
-        const int r = MANY ? lane % 4 : 0;  // the lane's row
-        auto load_x = [&] {
-          // Column 0 has the high halves of x, column 1 the low ones; of several rows, columns 2j and 2j + 1.
-          const uint32_t row = MANY ? (group + g / 2) * (Traits::XROW * 2) : 0,
-                         from = fragment + row + (norm && g % 2 ? Traits::LOW * 2 : 0);
+            for (int n = 0; n < HEADS; n++) {
+              uint4 u[U * MOST];
+              const char *const from = p.attended + (work.slice_o[row][head + n] + of) * 16;
+              uint32_t wanted = 0;
 #pragma unroll
-          for (int k = 0; k < NB; k++)
-            if (BYTES) x_bytes[k] = load_shared64(shared_address(xs) + row + g % 2 * SMALL + k * 32 + q * 8);
-            else x[k] = load_shared(from + k * 64);
-        };
-        if (first) {
-          delay();
-          if (APART) load_px();
-          const int many = BATCHED ? B - group : rows_of<ROWS>(sh);
-          if (s.in == GS_PERSISTENT_ATTENDED) {
-            constexpr int HEADS = Traits::HEADS;
-            constexpr bool OPAQUE = (Traits::SAMPLES || MANY) && Traits::NB != 4;
-            const int head = opaque_if<OPAQUE>(warp) * SMALL / HEAD;
-            constexpr int skip = NB % 2 * HEAD / 2;  // parts of odd warps begin in the middle of a head
-            if constexpr (MANY) {
-              // Lanes 8 r to 8 r + 7 have the packets of all splits of a head of row r.
-              const int row = lane / 8, k8 = lane % 8, splits = BATCHED ? p.splits : SPLITS;
-              uint16_t *const to = xs + (group + row) * Traits::XROW;
-              constexpr int U = (ATTENDED + 7) / 8;
-#pragma unroll 1
-              for (int n = 0; n < HEADS; n++) {
-                uint4 u[U * SPLITS];
-                const char *const from =
-                    p.attended + (work.slice_o[group + row][head + n] + k8) * 16;
-                static_assert(U == 2 && SPLITS == 4, "the mask below");
-                const uint32_t wanted = row < many ? (8 + k8 < ATTENDED ? 0x11 : 1) * ((1 << splits) - 1) : 0;
-                read_packets(p.header, sh, u, wanted, need, i,
-                             [&](int m) { return from + (m % 4 * ATTENDED_STRIDE + m / 4 * 8) * 16; });
-                float f[SPLITS], largest[SPLITS];
+              for (int m = 0; m < U; m++)
+                if (row < many && m * EACH + of < ATTENDED) wanted |= ((1 << splits) - 1) << m * MOST;
+              read_packets(p.header, sh, u, wanted, need, i,
+                           [&](int m) { return from + (m % MOST * ATTENDED_STRIDE + m / MOST * EACH) * 16; });
+              float f[SPLITS] = {}, largest[SPLITS];
 #pragma unroll
-                for (int k = 0; k < SPLITS; k++) {
-                  const uint4 &of = u[(ATTENDED - 1) / 8 * SPLITS + k];
-                  largest[k] = k < splits ? __uint_as_float(__shfl_sync(~0u, of.x, (ATTENDED - 1) % 8, 8)) : -INFINITY;
-                  f[k] = __uint_as_float(__shfl_sync(~0u, of.y, (ATTENDED - 1) % 8, 8));
-                }
-                const float most = fmaxf(fmaxf(largest[0], largest[2]), fmaxf(largest[1], largest[3]));
-#pragma unroll
-                for (int k = 0; k < SPLITS; k++) f[k] = __fmul_rn(f[k], exp2_fast(largest[k] - most));
-                const float over = reciprocal((f[0] + f[2]) + (f[1] + f[3]));
-#pragma unroll
-                for (int k = 0; k < SPLITS; k++) f[k] *= over;
-#pragma unroll
-                for (int m = 0; m < U; m++) {
-                  const uint4 *const w = u + m * SPLITS;
-                  const int packet = 8 * m + k8, at = n * HEAD + BF16_PER_PACKET * packet - (warp % 2 ? skip : 0);
-                  // The compiler would contract it as it likes.
-                  auto put_pair = [&](int k, uint32_t w0, uint32_t w1, uint32_t w2, uint32_t w3) {
-                    const float y0 = fmaf(f[0], low(w0), __fmul_rn(f[2], low(w2))) +
-                                     fmaf(f[1], low(w1), __fmul_rn(f[3], low(w3))),
-                                y1 = fmaf(f[0], high(w0), __fmul_rn(f[2], high(w2))) +
-                                     fmaf(f[1], high(w1), __fmul_rn(f[3], high(w3)));
-                    if (packet < ATTENDED - 1 && BF16_PER_PACKET * packet + 2 * k < HEAD && at + 2 * k >= 0 &&
-                        at + 2 * k < SMALL)
-                      reinterpret_cast<uint32_t *>(to)[at / 2 + k] = pack2(y0, y1);
-                  };
-                  put_pair(0, w[0].x, w[1].x, w[2].x, w[3].x);
-                  put_pair(1, w[0].y, w[1].y, w[2].y, w[3].y);
-                  put_pair(2, w[0].z, w[1].z, w[2].z, w[3].z);
-                }
+              for (int k = 0; k < SPLITS; k++) {
+                largest[k] = -INFINITY;
+                if (k >= MOST) continue;
+                const uint4 &last = u[(U - 1) * MOST + k], &sooner = u[MOST + k];
+                const float top = __uint_as_float(__shfl_sync(~0u, few ? sooner.x : last.x, (ATTENDED - 1) % EACH, EACH));
+                if (k < splits) largest[k] = top;
+                f[k] = __uint_as_float(__shfl_sync(~0u, few ? sooner.y : last.y, (ATTENDED - 1) % EACH, EACH));
               }
-            } else {
-              // Half a warp has the packets of a split of a head, and of the split two further.
-              bool wait;
-              unsigned polls = 0;
-              const int split = opaque(lane);  // else registers would spill
-              const char *const last =
-                  p.attended +
-                  (work.slice_o[0][head + split / SPLITS % HEADS] + split % SPLITS * ATTENDED_STRIDE + ATTENDED - 1) *
-                      16;
-              // Most blocks have no part in attention and come here early. They poll the last packet of each split
-              // only: polls of all delay what they wait for.
-#pragma unroll 1
-              do wait = load_packet(last).w != need;
-              while (keeps_polling(p.header, sh, wait, polls, i));
-              int packet = lane % 16, half = lane / 16;
-              if (Traits::SAMPLES) asm volatile("" : "+r"(packet), "+r"(half));
-              uint4 u[HEADS][2] = {};
-#pragma unroll 1
-              do {
-                wait = false;
-                auto lacks = [&](int n, int k) { return packet < ATTENDED && u[n][k].w != need; };
+              const float most = fmaxf(fmaxf(largest[0], largest[2]), fmaxf(largest[1], largest[3]));
 #pragma unroll
-                for (int n = 0; n < HEADS; n++) {
-                  const char *from = p.attended + (work.slice_o[0][head + n] + half * ATTENDED_STRIDE + packet) * 16;
-                  load_packet_to(u[n][0], lacks(n, 0), from),
-                      load_packet_to(u[n][1], lacks(n, 1), from + 2 * ATTENDED_STRIDE * 16);
-                }
+              for (int k = 0; k < SPLITS; k++) f[k] = __fmul_rn(f[k], exp2_fast(largest[k] - most));
+              const float over = reciprocal((f[0] + f[2]) + (f[1] + f[3]));
 #pragma unroll
-                for (int n = 0; n < HEADS; n++) wait |= lacks(n, 0) || lacks(n, 1);
-              } while (keeps_polling(p.header, sh, wait, polls, i));
+              for (int k = 0; k < SPLITS; k++) f[k] *= over;
 #pragma unroll
-              for (int n = 0; n < HEADS; n++) {
-                const uint4 &p0 = u[n][0], &p1 = u[n][1];
-                const float m0 = __uint_as_float(__shfl_sync(~0u, p0.x, ATTENDED - 1, 16)),
-                            m1 = __uint_as_float(__shfl_sync(~0u, p1.x, ATTENDED - 1, 16));
-                float f0 = __uint_as_float(__shfl_sync(~0u, p0.y, ATTENDED - 1, 16)),
-                      f1 = __uint_as_float(__shfl_sync(~0u, p1.y, ATTENDED - 1, 16));
-                float most = fmaxf(m0, m1);
-                most = fmaxf(most, __shfl_xor_sync(~0u, most, 16));
-                f0 = __fmul_rn(f0, exp2_fast(m0 - most)), f1 = __fmul_rn(f1, exp2_fast(m1 - most));
-                float sum = f0 + f1;
-                sum += __shfl_xor_sync(~0u, sum, 16);
-                const float over = reciprocal(sum);
-                f0 *= over, f1 *= over;
-                const uint32_t w0[3] = {p0.x, p0.y, p0.z}, w1[3] = {p1.x, p1.y, p1.z};
-                const int at = n * HEAD + BF16_PER_PACKET * packet - (warp % 2 ? skip : 0);
-#pragma unroll
-                for (int k = 0; k < 3; k++) {
-                  // The compiler would contract it as it likes.
-                  float y0 = fmaf(f0, low(w0[k]), __fmul_rn(f1, low(w1[k]))),
-                        y1 = fmaf(f0, high(w0[k]), __fmul_rn(f1, high(w1[k])));
-                  y0 += __shfl_xor_sync(~0u, y0, 16), y1 += __shfl_xor_sync(~0u, y1, 16);
-                  if (half == 0 && packet < ATTENDED - 1 && BF16_PER_PACKET * packet + 2 * k < HEAD &&
-                      at + 2 * k >= 0 && at + 2 * k < SMALL)
-                    reinterpret_cast<uint32_t *>(xs)[at / 2 + k] = pack2(y0, y1);
-                }
+              for (int m = 0; m < U; m++) {
+                if (m > 1 && few) break;
+                auto w = [&](int k) { return k < MOST ? u[m * MOST + k] : make_uint4(0, 0, 0, 0); };
+                const int packet = EACH * m + of, at = n * HEAD + BF16_PER_PACKET * packet - (warp % 2 ? skip : 0);
+                // The compiler would contract it as it likes.
+                auto put_pair = [&](int k, uint32_t w0, uint32_t w1, uint32_t w2, uint32_t w3) {
+                  const float y0 = fmaf(f[0], low(w0), __fmul_rn(f[2], low(w2))) +
+                                   fmaf(f[1], low(w1), __fmul_rn(f[3], low(w3))),
+                              y1 = fmaf(f[0], high(w0), __fmul_rn(f[2], high(w2))) +
+                                   fmaf(f[1], high(w1), __fmul_rn(f[3], high(w3)));
+                  if (packet < ATTENDED - 1 && BF16_PER_PACKET * packet + 2 * k < HEAD && at + 2 * k >= 0 &&
+                      at + 2 * k < SMALL)
+                    reinterpret_cast<uint32_t *>(to)[at / 2 + k] = pack2(y0, y1);
+                };
+                put_pair(0, w(0).x, w(1).x, w(2).x, w(3).x);
+                put_pair(1, w(0).y, w(1).y, w(2).y, w(3).y);
+                put_pair(2, w(0).z, w(1).z, w(2).z, w(3).z);
               }
-            }
-            if constexpr (BYTES) {
-              __syncwarp();
-              x_scale = quantise_part<SMALL, VERIFY ? Traits::XROW : 0>(shared_address(xs));
             }
           } else {
-            uint16_t *const to = xs + (group + r) * Traits::XROW;
-            // Addresses are computed before x arrives.
-            sums_at = shared_address(&sh.lanes[(group + r) * WARPS + warp][MANY ? lane / 4 : lane]);
-            about_at = shared_address(&sh.about[group + r]);
-            keep_address(sums_at), keep_address(about_at);
-            if (s.in == GS_PERSISTENT_EMBEDDING) {
-              const int row = group + min(r, many - 1),
-                        token = ((volatile int *)sh.token)[first_row_of<Traits, ROWS>(sh) + row],
-                        pos = ((volatile int *)sh.pos0)[BATCHED ? row : 0] + place() + (BATCHED ? 0 : row);
-#pragma unroll
-              for (int n = 0; n < XP; n++) {
-                const int c = opaque_if < Traits::Q8 && NB == 5 > (warp)*SMALL + at_of(px[n]);
-                const Embedding<Traits> e(p, token, c);
-                const bf16 *w = p.wpe + (size_t)pos * C + c;
-#pragma unroll
-                for (int k = 0; k < F32_PER_PACKET; k++)
-                  v[n][k] = holds(px[n], k) ? e[k] + to_float(__ldg(w + k)) : 0.0f;
-              }
-              about = Embedding<Traits>(p, token, 0)[0] + to_float(__ldg(p.wpe + (size_t)pos * C));
-            } else {
-              // Rows but the last one have drafted since they were in these layers.
-              const uint32_t apart = VERIFY && i == p.exit ? p.exit + 1 : 0;
-              const uint32_t epoch = VERIFY ? need - (many - 1 - r) * apart : need;
-              // Lanes without a packet, of which the last one is always, read the first packet of x.
-              static_assert(SMALL / F32_PER_PACKET + 2 < (MANY ? 8 : 32) * XP,
-                            "the last lane's last packet is not of the part");
-              const char *const from = p.residual + (first_row_of<Traits, ROWS>(sh) + group + r) * 16;
-              auto packet = [&](int n) {
-                return from + (size_t)packet_of(opaque_if<(Traits::SAMPLES || Traits::Q8) && VERIFY>(px[n])) * 16;
-              };
-              auto take = [&](int n, const uint4 &u, bool arrived) {
-                if (!arrived) return;
-                v[n][0] = __uint_as_float(u.x), v[n][1] = __uint_as_float(u.y), v[n][2] = __uint_as_float(u.z);
-              };
-              if constexpr (XP == 1) {  // a load by predicate that is alone would become a branch
-                uint4 u;
-                unsigned polls = 0;
+            // Half a warp has the packets of a split of a head, and of the split two further.
+            bool wait;
+            unsigned polls = 0;
+            const int split = opaque(lane);  // else registers would spill
+            const char *const last =
+                p.attended +
+                (work.slice_o[0][head + split / SPLITS % HEADS] + split % SPLITS * ATTENDED_STRIDE + ATTENDED - 1) *
+                    16;
+            // Most blocks have no part in attention and come here early. They poll the last packet of each split
+            // only: polls of all delay what they wait for.
 #pragma unroll 1
-                do u = load_packet(packet(0));
-                while (keeps_polling(p.header, sh, u.w != epoch, polls, i));
-                take(0, u, true);
-              } else {
-                take_packets<XP>(p.header, sh, r < many ? (1u << XP) - 1 : 0, epoch, i, packet, take);
+            do wait = load_packet(last).w != need;
+            while (keeps_polling(p.header, sh, wait, polls, i));
+            int packet = lane % 16, half = lane / 16;
+            if (Traits::SAMPLES) asm volatile("" : "+r"(packet), "+r"(half));
+            uint4 u[HEADS][2] = {};
+#pragma unroll 1
+            do {
+              wait = false;
+              auto lacks = [&](int n, int k) { return packet < ATTENDED && u[n][k].w != need; };
+#pragma unroll
+              for (int n = 0; n < HEADS; n++) {
+                const char *from = p.attended + (work.slice_o[0][head + n] + half * ATTENDED_STRIDE + packet) * 16;
+                load_packet_to(u[n][0], lacks(n, 0), from),
+                    load_packet_to(u[n][1], lacks(n, 1), from + 2 * ATTENDED_STRIDE * 16);
               }
-              about = __shfl_sync(~0u, v[XP - 1][0], MANY ? 28 + r : 31);
+#pragma unroll
+              for (int n = 0; n < HEADS; n++) wait |= lacks(n, 0) || lacks(n, 1);
+            } while (keeps_polling(p.header, sh, wait, polls, i));
+#pragma unroll
+            for (int n = 0; n < HEADS; n++) {
+              const uint4 &p0 = u[n][0], &p1 = u[n][1];
+              const float m0 = __uint_as_float(__shfl_sync(~0u, p0.x, ATTENDED - 1, 16)),
+                          m1 = __uint_as_float(__shfl_sync(~0u, p1.x, ATTENDED - 1, 16));
+              float f0 = __uint_as_float(__shfl_sync(~0u, p0.y, ATTENDED - 1, 16)),
+                    f1 = __uint_as_float(__shfl_sync(~0u, p1.y, ATTENDED - 1, 16));
+              float most = fmaxf(m0, m1);
+              most = fmaxf(most, __shfl_xor_sync(~0u, most, 16));
+              f0 = __fmul_rn(f0, exp2_fast(m0 - most)), f1 = __fmul_rn(f1, exp2_fast(m1 - most));
+              float sum = f0 + f1;
+              sum += __shfl_xor_sync(~0u, sum, 16);
+              const float over = reciprocal(sum);
+              f0 *= over, f1 *= over;
+              const uint32_t w0[3] = {p0.x, p0.y, p0.z}, w1[3] = {p1.x, p1.y, p1.z};
+              const int at = n * HEAD + BF16_PER_PACKET * packet - (warp % 2 ? skip : 0);
+#pragma unroll
+              for (int k = 0; k < 3; k++) {
+                // The compiler would contract it as it likes.
+                float y0 = fmaf(f0, low(w0[k]), __fmul_rn(f1, low(w1[k]))),
+                      y1 = fmaf(f0, high(w0[k]), __fmul_rn(f1, high(w1[k])));
+                y0 += __shfl_xor_sync(~0u, y0, 16), y1 += __shfl_xor_sync(~0u, y1, 16);
+                if (half == 0 && packet < ATTENDED - 1 && BF16_PER_PACKET * packet + 2 * k < HEAD &&
+                    at + 2 * k >= 0 && at + 2 * k < SMALL)
+                  reinterpret_cast<uint32_t *>(xs)[at / 2 + k] = pack2(y0, y1);
+              }
             }
-            if constexpr (BYTES) {
-              uint32_t most = 0;
+          }
+          if constexpr (BYTES) {
+            __syncwarp();
+            x_scale = quantise_part<SMALL, VERIFY ? Traits::XROW : 0>(shared_address(xs));
+          }
+        } else {
+          uint16_t *const to = xs + r * Traits::XROW;
+          // Addresses are computed before x arrives.
+          sums_at = shared_address(&sh.lanes[0][0] + (r * WARPS + warp) * (MANY && !BATCHED ? 32 : row_lanes) + of_row);
+          about_at = shared_address(&sh.about[r]);
+          keep_address(sums_at), keep_address(about_at);
+          float sums[XP] = {}, squares[XP] = {};  // of sequences, of a packet each
+          // Read before a packet is stored: shared memory keeps the order of loads and stores.
+          auto gains_of = [&](uint32_t packet, int k) {
+            const float *const at = &work.gain(warp)[holds(packet, 2 * k) ? at_of(packet) + 2 * k : 0];
+            return *reinterpret_cast<const float2 *>(at);
+          };
+          auto take = [&](int n, const uint4 &u, bool arrived) {
+            const uint32_t w[3] = {u.x, u.y, u.z}, has = arrived ? px[n] : 0;
+            float2 gains[3] = {};
 #pragma unroll
-              for (int n = 0; n < XP; n++)
+            for (int k = 0; k < 3 && BATCHED && NB != 5; k++) gains[k] = gains_of(has, k);
 #pragma unroll
-                for (int k = 0; k < F32_PER_PACKET; k++) {
-                  v[n][k] = holds(px[n], k) ? v[n][k] : 0.0f;
-                  most = max(most, __float_as_uint(__fmul_rn(v[n][k], gain_of(n, k))) & 0x7fffffff);
-                }
-              const Quantiser quantiser(most, VERIFY);
-              x_scale = quantiser.scale;
+            for (int k = 0; k < 3; k++)
+              if (!BATCHED) {
+                if (arrived) v[n][k] = __uint_as_float(w[k]);
+              } else if (holds(has, 2 * k)) {
+                const float y = low(w[k]), z = high(w[k]);
+                if (NB == 5) gains[k] = gains_of(has, k);  // else registers would spill
+                sums[n] += y + z, squares[n] = fmaf(y, y, fmaf(z, z, squares[n]));
+                reinterpret_cast<uint32_t *>(to + at_of(has))[k] =
+                    pack2(__fmul_rn(y, gains[k].x), __fmul_rn(z, gains[k].y));
+              }
+          };
+          if (s.in == GS_PERSISTENT_EMBEDDING) {
+            const int row = min(r, many - 1),
+                      token = ((volatile int *)sh.token)[first_row_of<Traits, ROWS>(sh) + row],
+                      pos = ((volatile int *)sh.pos0)[BATCHED ? row : 0] + place() + (BATCHED ? 0 : row);
 #pragma unroll
-              for (int n = 0; n < XP; n++)
-#pragma unroll
-                for (int k = 0; k < F32_PER_PACKET; k++)
-                  if (holds(px[n], k))
-                    quantiser.store(shared_address(to) + at_of(px[n]) + k, SMALL, __fmul_rn(v[n][k], gain_of(n, k)));
+            for (int n = 0; n < XP; n++) {
+              const int c = opaque_if < Traits::Q8 && NB == 5 > (warp)*SMALL + at_of(px[n]);
+              const Embedding<Traits> e(p, token, c);
+              const bf16 *w = p.wpe + (size_t)pos * C + c;
+              auto value = [&](int k) { return holds(px[n], k) ? e[k] + to_float(__ldg(w + k)) : 0.0f; };
+              auto word = [&](int k) {
+                return BATCHED ? pack2(value(2 * k), value(2 * k + 1)) : __float_as_uint(value(k));
+              };
+              take(n, make_uint4(word(0), word(1), word(2), 0), true);
             }
+            if (!BATCHED) about = Embedding<Traits>(p, token, 0)[0] + to_float(__ldg(p.wpe + (size_t)pos * C));
+          } else {
+            // Rows but the last one have drafted since they were in these layers.
+            const uint32_t apart = VERIFY && i == p.exit ? p.exit + 1 : 0;
+            const uint32_t epoch = VERIFY ? need - (many - 1 - r) * apart : need;
+            // Lanes without a packet, of which the last one is always, read the first packet of x.
+            static_assert(BATCHED || SMALL / F32_PER_PACKET + 2 < (MANY ? 8 : 32) * XP,
+                          "the last lane's last packet is not of the part");
+            const char *const from = p.residual + (first_row_of<Traits, ROWS>(sh) + r) * 16;
+            auto packet = [&](int n) {
+              return from + (size_t)packet_of(opaque_if<(Traits::SAMPLES || Traits::Q8) && VERIFY>(px[n])) * 16;
+            };
+            if constexpr (XP == 1) {  // a load by predicate that is alone would become a branch
+              uint4 u;
+              unsigned polls = 0;
+#pragma unroll 1
+              do u = load_packet(packet(0));
+              while (keeps_polling(p.header, sh, u.w != epoch, polls, i));
+              take(0, u, true);
+            } else {
+              uint32_t wanted = 0;
 #pragma unroll
-            for (int n = 0; n < XP && !BYTES; n++)
+              for (int n = 0; n < XP; n++) wanted |= (uint32_t)(r < many && (!BATCHED || px[n])) << n;
+              take_packets<XP>(p.header, sh, wanted, epoch, i, packet, take);
+            }
+            if (!BATCHED) about = __shfl_sync(~0u, v[XP - 1][0], MANY ? 28 + r : 31);
+          }
+          if constexpr (BATCHED) {
+#pragma unroll
+            for (int n = 1; n < XP; n++) sums[0] += sums[n], squares[0] += squares[n];
+            store_shared2(sums_at, make_float2(sums[0], squares[0]));
+          }
+          if constexpr (BYTES) {
+            uint32_t most = 0;
+#pragma unroll
+            for (int n = 0; n < XP; n++)
+#pragma unroll
+              for (int k = 0; k < F32_PER_PACKET; k++) {
+                v[n][k] = holds(px[n], k) ? v[n][k] : 0.0f;
+                most = max(most, __float_as_uint(__fmul_rn(v[n][k], gain_of(n, k))) & 0x7fffffff);
+              }
+            const Quantiser quantiser(most, VERIFY);
+            x_scale = quantiser.scale;
+#pragma unroll
+            for (int n = 0; n < XP; n++)
 #pragma unroll
               for (int k = 0; k < F32_PER_PACKET; k++)
-                if (holds(px[n], k)) {
-                  const float y = __fmul_rn(v[n][k], gain_of(n, k));
-                  const uint32_t upper = pack2(y, 0);
-                  to[at_of(px[n]) + k] = (uint16_t)upper;
-                  to[Traits::LOW + at_of(px[n]) + k] = (uint16_t)pack2(y - low(upper), 0);
-                } else {
-                  v[n][k] = 0.0f;
-                }
+                if (holds(px[n], k))
+                  quantiser.store(shared_address(to) + at_of(px[n]) + k, SMALL, __fmul_rn(v[n][k], gain_of(n, k)));
           }
-          __syncwarp();
-          load_x();
-          if (group == start_of<Traits>(s)) note_arrived<Traits>(sh, warp, buffer);  // x is on its way
-          if (norm) {
-            // Of rows of drafts a lane stores for those of a step of one row that have its packets there.
-            constexpr int LANES = !VERIFY ? 1 : XP < 4 ? XP : 4;
 #pragma unroll
-            for (int e = 0; e < LANES; e++) {
-              float sum = 0, squares = 0;
+          for (int n = 0; n < XP && !BYTES && !BATCHED; n++)
 #pragma unroll
-              for (int n = e; n < XP; n += VERIFY ? 4 : 1)
-#pragma unroll
-                for (int k = 0; k < F32_PER_PACKET; k++) {
-                  const float z = holds(px[n], k) ? v[n][k] - about : 0.0f;
-                  sum += z, squares = fmaf(z, z, squares);
-                }
-              store_shared2(sums_at + e * 8 * (int)sizeof(float2), make_float2(sum, squares));
-            }
-            // The last lanes have no packet of the part.
-            if (lane / ROWS == 31 / ROWS) store_shared32(about_at, __float_as_uint(about));
-            barrier_arrive<Traits>(SUMMED + (BATCHED ? buffer : 0));
-          }
-        } else if (BATCHED) {
-          load_x();
+            for (int k = 0; k < F32_PER_PACKET; k++)
+              if (holds(px[n], k)) {
+                const float y = __fmul_rn(v[n][k], gain_of(n, k));
+                const uint32_t upper = pack2(y, 0);
+                to[at_of(px[n]) + k] = (uint16_t)upper;
+                to[Traits::LOW + at_of(px[n]) + k] = (uint16_t)pack2(y - low(upper), 0);
+              } else {
+                v[n][k] = 0.0f;
+              }
         }
-        if constexpr (BYTES) {
-          first = false;
+        __syncwarp();
+        load_x();
+        note_arrived<Traits>(sh, warp, buffer);  // x is on its way
+        if (norm) {
+          // Of rows of drafts a lane stores for those of a step of one row that have its packets there.
+          constexpr int OF = !VERIFY ? 1 : XP < 4 ? XP : 4;
 #pragma unroll
-          for (int m = 0; m < 2; m++) {
-            if (left <= 16 * m) break;
-            const float2 y = bytes[m].times(x_bytes);
-            float *const to = sh.part[buffer][warp][VERIFY ? q : 0] + 16 * m + mine;
-            if (VERIFY || q == 0) to[0] = y.x * x_scale, to[Traits::TILE_ROWS == 16 ? 4 : 8] = y.y * x_scale;
+          for (int e = 0; e < OF && !BATCHED; e++) {
+            float sum = 0, squares = 0;
+#pragma unroll
+            for (int n = e; n < XP; n += VERIFY ? 4 : 1)
+#pragma unroll
+              for (int k = 0; k < F32_PER_PACKET; k++) {
+                const float z = holds(px[n], k) ? v[n][k] - about : 0.0f;
+                sum += z, squares = fmaf(z, z, squares);
+              }
+            store_shared2(sums_at + e * 8 * (int)sizeof(float2), make_float2(sum, squares));
           }
-          barrier_arrive<Traits>(FULL + buffer);
-          buffer ^= 1;
-          continue;
+          // The last lanes have no packet of the part.
+          if (!BATCHED && lane / ROWS == 31 / ROWS) store_shared32(about_at, __float_as_uint(about));
+          barrier_arrive<Traits>(SUMMED + (BATCHED ? buffer : 0));
         }
-        constexpr int SUMS = NB > 2 ? 2 : NB;
-        float d[FRAGMENTS][SUMS][4] = {};
+      } else if (BATCHED) {
+        load_x();
+      }
+      if constexpr (BYTES) {
+        first = false;
 #pragma unroll
-        for (int m = 0; m < FRAGMENTS; m++) {
-          if (m > 0 && left <= 16 * m) break;
-          if (m >= AHEAD) load_fragment(m), arrange_fragment(m);
-#pragma unroll
-          for (int k = 0; k < NB; k++) mma_arranged(d[m][k % SUMS], a[m][k], b[m][k], x[k]);
-        }
-        if (MANY || q == 0) {
-#pragma unroll
-          for (int e = 0; e < 2 * FRAGMENTS; e++) {
-            float y = d[e / 2][0][e % 2 * 2], z = d[e / 2][0][e % 2 * 2 + 1];
-#pragma unroll
-            for (int k = 1; k < SUMS; k++) y += d[e / 2][k][e % 2 * 2], z += d[e / 2][k][e % 2 * 2 + 1];
-            sh.part[buffer][warp][MANY ? q : 0][16 * (e / 2) + e % 2 * (Traits::TILE_ROWS == 16 ? 4 : 8) + mine] =
-                norm ? y + z : y;
-          }
+        for (int m = 0; m < 2; m++) {
+          if (left <= 16 * m) break;
+          const float2 y = bytes[m].times(x_bytes);
+          float *const to = sh.part[buffer][warp][VERIFY ? q : 0] + 16 * m + mine;
+          if (VERIFY || q == 0) to[0] = y.x * x_scale, to[Traits::TILE_ROWS == 16 ? 4 : 8] = y.y * x_scale;
         }
         barrier_arrive<Traits>(FULL + buffer);
         buffer ^= 1;
+        continue;
       }
+      constexpr int SUMS = NB > 2 ? 2 : NB;
+      float d[FRAGMENTS][SUMS][4] = {};
+#pragma unroll
+      for (int m = 0; m < FRAGMENTS; m++) {
+        if (m > 0 && left <= 16 * m) break;
+        if (m >= AHEAD) load_fragment(m), arrange_fragment(m);
+#pragma unroll
+        for (int k = 0; k < NB; k++) mma_arranged(d[m][k % SUMS], a[m][k], b[m][k], x[k]);
+      }
+      if (MANY || q == 0) {
+#pragma unroll
+        for (int e = 0; e < 2 * FRAGMENTS; e++) {
+          float y = d[e / 2][0][e % 2 * 2], z = d[e / 2][0][e % 2 * 2 + 1];
+#pragma unroll
+          for (int k = 1; k < SUMS; k++) y += d[e / 2][k][e % 2 * 2], z += d[e / 2][k][e % 2 * 2 + 1];
+          const int to = 16 * (e / 2) + e % 2 * (Traits::TILE_ROWS == 16 ? 4 : 8) + mine;
+          float(*const part)[Traits::SUMS] = sh.part[buffer][warp];
+          if constexpr (BATCHED) part[q][to] = y, part[q + 4][to] = z;
+          else part[MANY ? q : 0][to] = norm ? y + z : y;
+        }
+      }
+      barrier_arrive<Traits>(FULL + buffer);
+      buffer ^= 1;
       first = false;
     }
   }
@@ -1414,9 +1445,10 @@ __device__ void compute_steps(const Params &p, Shared<Traits> &sh, Work<Traits> 
   };
 #pragma unroll 1
   for (int n = 0; n < Traits::XU; n++) {
-    const uint32_t at = packed(slice(0, slice_of(p.x, F32_PER_PACKET, warp * SMALL, SMALL, 32 * n + lane, p.C)), SMALL);
-    // A lane without a packet reads the first one.
-    work.slice_x[n][warp][lane] = at ? at : (uint32_t)near_copy(sh, 0, 0) << 16;
+    const uint32_t at =
+        packed(slice(0, slice_of(p.x, Traits::X_VALUES, warp * SMALL, SMALL, 32 * n + lane, p.C)), SMALL);
+    // A lane without a packet reads the first one, but not of sequences.
+    work.slice_x[n][warp][lane] = at || Traits::BATCHED ? at : (uint32_t)near_copy(sh, 0, 0) << 16;
   }
 #pragma unroll 1
   for (int n = 0; n < Traits::HU; n++) {
@@ -1520,11 +1552,8 @@ template <typename Traits> __device__ __forceinline__ void run_block(const Param
     BlockStep l = {};
     const gs_persistent_step &s = p.steps[i];
     l.kind = s.kind, l.in = s.in, l.out = s.out, l.act = s.act;
-    l.start = first_row<Traits>(p, i);
     if (s.kind == GS_PERSISTENT_ATTENTION && Traits::BATCHED) {
       l.row = first_item(i, b, blocks, p.items);
-      if constexpr (Traits::PROMPT)
-        while (l.row < l.start * p.NH * p.splits) l.row += blocks;
       l.split = l.row < p.items ? 0 : -1;
       l.source = (const char *)s.k_cache, l.source_v = (const char *)s.v_cache;
     } else if (s.kind == GS_PERSISTENT_ATTENTION) {
@@ -1535,7 +1564,9 @@ template <typename Traits> __device__ __forceinline__ void run_block(const Param
       l.source = (const char *)s.k_cache + first, l.source_v = (const char *)s.v_cache + first;
     } else {
       const int rows = rows_of(
-          s.N, blocks, s.out == GS_PERSISTENT_QKV || s.out == GS_PERSISTENT_HIDDEN ? BF16_PER_PACKET : F32_PER_PACKET);
+          s.N, blocks, s.out == GS_PERSISTENT_QKV || s.out == GS_PERSISTENT_HIDDEN ? BF16_PER_PACKET
+                       : s.out == GS_PERSISTENT_RESIDUAL                          ? Traits::X_VALUES
+                                                                                  : F32_PER_PACKET);
       l.row = b * rows;
       l.rows = max(0, min(rows, s.N - l.row));
       l.source = (const char *)s.w + (size_t)l.row * (s.K == p.C ? Traits::ROW_BYTES : Traits::LONG_BYTES);

@@ -48,8 +48,8 @@ struct Shape {
 // lanes have no more then.
 __host__ __device__ inline int rows_of(int n, int blocks, int values) {
   const int rows = (n + blocks - 1) / blocks;
-  if (n == 384) return (rows + 2) / 3 * 3;
-  return values == BF16_PER_PACKET ? (rows + 1) / 2 * 2 : rows;
+  if (values == BF16_PER_PACKET) return (rows + 1) / 2 * 2;
+  return n == 384 ? (rows + 2) / 3 * 3 : rows;
 }
 
 __host__ __device__ inline Shape shape_of(int n, int blocks, int values, int side) {
@@ -113,6 +113,7 @@ struct Params {
   float *logits;
   Header *header;
   char *residual, *hidden, *qkv, *attended;  // packets
+  float *own;                                // (B, C) of single steps: the residual stream
   // (2, B, blocks, LINE) packets, the first of a line: logit, id; or (2, blocks, LINE), those of decode_sample.cuh.
   uint4 *best;
   uint64_t timeout;  // ns
@@ -156,7 +157,6 @@ struct alignas(16) BlockStep {
   int row, rows;  // of the block; of attention: head, keys
   int split;      // of attention, or -1 if the block has no part in it
   int tail;       // of attention of the last split: which of the block's tails
-  int start;      // of a prompt: the first row that the step computes
 };
 
 // LayerNorm of x: its mean, and 1 over its standard deviation.
@@ -457,15 +457,15 @@ template <int WARPS, typename Part> __device__ __forceinline__ float sum_of_part
 // and that of their squares. `about` is a value of x, so that it is at most sqrt(C) deviations from the mean, and the
 // difference of the two sums loses a factor of C of the precision at most.
 template <int WARPS, int LANES>
-__device__ __forceinline__ LayerNormStats layernorm_of_lanes(const float2 (*lanes)[LANES], float about, float over_c,
+__device__ __forceinline__ LayerNormStats layernorm_of_lanes(const float2 *lanes, int count, float about, float over_c,
                                                              float eps) {
   const int lane = threadIdx.x % 32;
   constexpr int N = (WARPS * LANES + 31) / 32;
   float sums[WARPS] = {}, squares[WARPS] = {};
 #pragma unroll
   for (int n = 0; n < N; n++) {
-    if (LANES < 32 && 32 * n + lane >= WARPS * LANES) continue;
-    const float2 of = (*lanes + 32 * n)[lane];
+    if (LANES < 32 && 32 * n + lane >= count) continue;
+    const float2 of = lanes[32 * n + lane];
     sums[n] = of.x, squares[n] = of.y;
   }
   float sum = sum_of(sums), square = sum_of(squares);
@@ -531,16 +531,6 @@ template <typename Traits> __device__ inline int end_step(const Params &p) {
 }
 template <typename Traits> __device__ inline int first_token(const Params &p) {
   return Traits::SINGLE_STEP ? p.tokens - 1 : 0;
-}
-
-// The first row of a prompt that a step computes: of the last layer only keys and values of all are needed, and the rows
-// of the last one's group.
-template <typename Traits> __device__ inline int first_row(const Params &p, int step) {
-  return Traits::PROMPT && step > p.count - 1 - STEPS ? (p.B - 1) / Traits::GROUP * Traits::GROUP : 0;
-}
-// The first sequence that a step computes.
-template <typename Traits> __device__ inline int start_of(const BlockStep &s) {
-  return Traits::PROMPT ? *(const volatile int *)&s.start : 0;
 }
 
 // The place of sequence j, or of row j, before the tokens of the launch.
@@ -758,12 +748,6 @@ __device__ inline Keys keys_of(const Params &p, const Shared &sh, const Item &it
   k.first = (((size_t)row * p.NH + item.head) * p.P + from) * KEY_BYTES;
   k.count = item.split == p.splits - 1 ? pos - from : min(pos - from, part);
   return k;
-}
-
-// A row of the residual stream of this block, as it published it.
-__device__ inline float own_residual(const Params &p, int sequence, int row) {
-  const int packet = (blockIdx.x * p.x.stride + row / F32_PER_PACKET) * p.side + sequence;
-  return __ldcg(reinterpret_cast<const float *>(p.residual + (size_t)first_copy(packet) * 16) + row % F32_PER_PACKET);
 }
 
 #endif

@@ -19,8 +19,9 @@ template <typename Of, bool DRAWS = false> gs_persistent_kernel kernel_of() {
     else kernel = (const void *)decode_kernel<Of>;
     return {Of::PROMPT,      Of::VERIFY, Of::BATCHED, Of::MANY,   Of::HALVES,  Of::READS_BACK, Of::WIDE,
             Of::C,           Of::ROWS,   Of::GROUP,   Of::SMALL,  Of::LARGE,   Of::ROW_BYTES, Of::TILE_ROWS, Of::PAD,
-            Of::CHUNK_PITCH, Of::CHUNKS, Of::CHUNK,   Of::TOKENS, Of::THREADS, Of::PROMPT_ROWS,
-            Of::MANY ? 8 * Of::XP - 1 : 32 * Of::XU, (Of::MANY ? 8 * Of::HP : 32 * Of::HU) / (Of::HALVES ? 2 : 1),
+            Of::CHUNK_PITCH, Of::CHUNKS, Of::CHUNK,   Of::TOKENS, Of::THREADS, Of::PROMPT_ROWS, Of::X_VALUES,
+            Of::MANY ? Of::ROW_LANES * Of::XP - Of::VERIFY : 32 * Of::XU,
+            (Of::MANY ? 8 * Of::HP : 32 * Of::HU) / (Of::HALVES ? 2 : 1),
             fixed_shared<Of>, kernel, &allowed<Of>};
   }
 }

@@ -148,7 +148,7 @@ func TestPersistentBeside(t *testing.T) {
 func TestNoSizeIsSlower(t *testing.T) {
 	b := gpu(t, Options{})
 	for _, spec := range []string{
-		"random:L=12,C=768,NH=12,V=50257,T=512", "random:L=12,C=1024,NH=16,V=50257,T=512",
+		"random:L=6,C=384,NH=6,V=65,T=512", "random:L=12,C=768,NH=12,V=50257,T=512", "random:L=12,C=1024,NH=16,V=50257,T=512",
 		"random:L=8,C=1280,NH=20,V=50257,T=512", "random:L=8,C=1600,NH=25,V=50257,T=512",
 	} {
 		m := randomModel(t, spec)

@@ -11,8 +11,8 @@ import (
 // take less time than graphs, with one layer and with many, by whether weights are of 8 bits and by width. Of several
 // sequences gpt2-xl in bfloat16 has too little shared memory.
 var fasterSequences = map[bool]map[int]int{
-	false: {384: 8, 768: 8, 1024: 4, 1280: 4, 1600: 1},
-	true:  {384: 8, 768: 8, 1024: 4, 1280: 4, 1600: 4},
+	false: {384: 8, 768: 8, 1024: 8, 1280: 4, 1600: 1},
+	true:  {384: 8, 768: 8, 1024: 8, 1280: 4, 1600: 4},
 }
 
 // Sequences returns that number, 0 for widths without such a kernel.

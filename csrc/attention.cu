@@ -1,6 +1,6 @@
 // Causal attention over a KV cache: gs_attention_args. Variants: naive (a warp per query), split (one query: the keys
-// are divided among blocks), flash (many queries, attention_flash.cuh), wgmma (the same by Hopper's tensor cores,
-// attention_wgmma.cu). auto divides the keys among the blocks of a cluster where the GPU has clusters.
+// are divided among blocks; by auto among those of a cluster where the GPU has clusters), flash (many queries,
+// attention_flash.cuh), wgmma and queue (few and many tiles of queries on Hopper's tensor cores, attention_wgmma.cu).
 //
 // pos and pad are read on the device, and grids depend on shapes alone, so that a captured launch serves every
 // position. The softmax is in float32 to base 2; the scale includes log2(e) and must be positive. Sums have a fixed
@@ -466,7 +466,7 @@ __global__ void __launch_bounds__(32 * WARPS) attention_cluster(const S stamp, c
 
 // ---------------------------------------------------------------- launchers
 
-enum Variant { AUTO, NAIVE, SPLIT, FLASH, WGMMA };
+enum Variant { AUTO, NAIVE, SPLIT, FLASH, WGMMA, QUEUE };
 
 size_t element(int dtype) { return dtype == GS_F32 ? 4 : 2; }
 
@@ -507,8 +507,7 @@ template <typename S> int append(gs_stream *s, const gs_attention_args *a, const
 }
 
 template <typename S> int naive(gs_stream *s, const gs_attention_args *a, const Attention &k) {
-  int status = append<S>(s, a, k);
-  if (status != GS_OK) return status;
+  if (int e = append<S>(s, a, k)) return e;
   const dim3 grid(unsigned((int64_t(a->B) * a->NH * a->Q + 3) / 4));
   void (*kernel)(S, Attention);
   if (a->HS <= 128) kernel = a->dtype == GS_F32 ? attention_naive<float, 4, S> : attention_naive<__nv_bfloat16, 4, S>;
@@ -517,18 +516,13 @@ template <typename S> int naive(gs_stream *s, const gs_attention_args *a, const 
 }
 
 template <typename S> int split(gs_stream *s, const gs_attention_args *a, const Attention &k) {
-  if (a->T > 1) {
-    int status = append<S>(s, a, k);
-    if (status != GS_OK) return status;
-  }
-  const dim3 grid(k.splits, a->NH, a->B);
   const int lanes = split_lanes(a);
-  int warps = SPLIT_WARPS;
+  // Small blocks all run at once.
+  const int warps = a->wide && a->B * a->NH > SM_WARPS / SPLIT_WARPS * s->processors ? 4 : SPLIT_WARPS;
   void (*kernel)(S, Attention);
-  if (a->wide && a->B * a->NH > SM_WARPS / SPLIT_WARPS * s->processors) {  // small blocks all run at once
-    warps = 4;
+  if (warps == 4)
     kernel = lanes == 4 ? attention_split<int8_t, 4, 4, S> : attention_split<int8_t, 8, 4, S>;
-  } else if (a->wide)
+  else if (a->wide)
     kernel = lanes == 4 ? attention_split<int8_t, 4, SPLIT_WARPS, S> : attention_split<int8_t, 8, SPLIT_WARPS, S>;
   else if (a->dtype == GS_F32)
     kernel = lanes == 8    ? attention_split<float, 8, SPLIT_WARPS, S>
@@ -537,11 +531,12 @@ template <typename S> int split(gs_stream *s, const gs_attention_args *a, const 
   else
     kernel = lanes == 8 ? attention_split<__nv_bfloat16, 8, SPLIT_WARPS, S>
                         : attention_split<__nv_bfloat16, 16, SPLIT_WARPS, S>;
-  return gs_launch_as(s, "attention_split", kernel, grid, dim3(32 * warps), 0, {1, a->T == 1}, k);
+  return gs_launch_as(s, "attention_split", kernel, dim3(k.splits, a->NH, a->B), dim3(32 * warps), 0, {1, a->T == 1},
+                      k);
 }
 
 template <int CLUSTER, int WARPS, typename S>
-int split_cluster_of(gs_stream *s, const gs_attention_args *a, const Attention &k) {
+int split_cluster(gs_stream *s, const gs_attention_args *a, const Attention &k) {
   const int lanes = split_lanes(a);
   void (*kernel)(S, Attention);
   if (a->dtype == GS_F32)
@@ -555,29 +550,17 @@ int split_cluster_of(gs_stream *s, const gs_attention_args *a, const Attention &
                       {CLUSTER, a->T == 1}, k);
 }
 
-// Eight small blocks per head, or four larger ones if eight would make more blocks than SMs.
-template <typename S> int split_cluster(gs_stream *s, const gs_attention_args *a, const Attention &k) {
-  if (a->T > 1) {
-    int status = append<S>(s, a, k);
-    if (status != GS_OK) return status;
-  }
-  return 8 * a->NH * a->B > s->processors ? split_cluster_of<4, 8, S>(s, a, k) : split_cluster_of<8, 4, S>(s, a, k);
-}
-
 template <int D, int R, int WM, int WK, typename S>
 int flash_bf16(gs_stream *s, const gs_attention_args *a, const Attention &k) {
   constexpr size_t shared = flash_shared<D, R, WM, WK>();
-  int status = gs_allow_shared<attention_flash_bf16<D, R, WM, WK, S>>(s, shared);
-  if (status != GS_OK) return status;
-  const dim3 grid(a->NH, a->B, (a->T + 16 * R * WM - 1) / (16 * R * WM));
-  return gs_launch(s, "attention_flash_bf16", attention_flash_bf16<D, R, WM, WK, S>, grid, dim3(32 * WM * WK), shared,
-                   k);
+  if (int e = gs_allow_shared<attention_flash_bf16<D, R, WM, WK, S>>(s, shared)) return e;
+  return gs_launch(s, "attention_flash_bf16", attention_flash_bf16<D, R, WM, WK, S>,
+                   dim3(a->NH, a->B, (a->T + 16 * R * WM - 1) / (16 * R * WM)), dim3(32 * WM * WK), shared, k);
 }
 
 template <int D, int BN, typename S> int flash_f32(gs_stream *s, const gs_attention_args *a, const Attention &k) {
   constexpr size_t shared = flash_f32_shared<D, BN>();
-  int status = gs_allow_shared<attention_flash_f32<D, BN, S>>(s, shared);
-  if (status != GS_OK) return status;
+  if (int e = gs_allow_shared<attention_flash_f32<D, BN, S>>(s, shared)) return e;
   const dim3 grid(a->NH, a->B, (a->T + 63) / 64);
   return gs_launch(s, "attention_flash_f32", attention_flash_f32<D, BN, S>, grid, dim3(256), shared, k);
 }
@@ -593,7 +576,7 @@ template <typename S> int flash(gs_stream *s, const gs_attention_args *a, const 
 
 }  // namespace
 
-const char *const gs_attention_variants[] = {"auto", "naive", "split", "flash", "wgmma", nullptr};
+const char *const gs_attention_variants[] = {"auto", "naive", "split", "flash", "wgmma", "queue", nullptr};
 
 int gs_attention_work(gs_stream *s, const gs_attention_args *a, uint64_t *bytes) {
   GS_ENTER(s, a);
@@ -637,8 +620,8 @@ template <typename S> static int attention(gs_stream *s, const gs_attention_args
     variant = !fast       ? NAIVE
               : a->Q == 1 ? SPLIT
               : s->major < 8 ? NAIVE
-              : gs_attention_wgmma_wins(a) && gs_attention_wgmma_takes(s, a) ? WGMMA : FLASH;
-  if (variant < AUTO || variant > WGMMA) return gs_fail(GS_ARGUMENT, "attention: no variant %d", variant);
+              : a->T < 64 || !gs_attention_wgmma_takes(s, a) ? FLASH : WGMMA;  // FLASH is faster of few rows
+  if (variant < AUTO || variant > QUEUE) return gs_fail(GS_ARGUMENT, "attention: no variant %d", variant);
   if (variant == NAIVE) return naive<S>(s, a, k);
   const char *name = gs_attention_variants[variant];
   if (!fast)
@@ -649,9 +632,12 @@ template <typename S> static int attention(gs_stream *s, const gs_attention_args
   if (variant == SPLIT) {
     if (a->Q != 1)
       return gs_fail(GS_UNSUPPORTED, "attention: variant %s takes one query of a sequence, not %d", name, a->Q);
-    // Of many heads blocks that wait for no other one are faster: from about three blocks an SM on.
-    return a->variant == AUTO && s->major >= 9 && 4 * a->B * a->NH <= 3 * s->processors ? split_cluster<S>(s, a, k)
-                                                                                : split<S>(s, a, k);
+    if (int e = a->T > 1 ? append<S>(s, a, k) : (int)GS_OK) return e;
+    // Of many heads blocks that wait for no other one are faster: from about three blocks an SM on. Eight small blocks
+    // share a head, or four larger ones if eight would make more blocks than SMs.
+    const int heads = a->B * a->NH;
+    if (a->variant != AUTO || s->major < 9 || 4 * heads > 3 * s->processors) return split<S>(s, a, k);
+    return 8 * heads > s->processors ? split_cluster<4, 8, S>(s, a, k) : split_cluster<8, 4, S>(s, a, k);
   }
   if (a->Q != a->T || a->T == 1)
     return gs_fail(GS_UNSUPPORTED, "attention: variant %s takes all rows of several as queries", name);
@@ -659,7 +645,7 @@ template <typename S> static int attention(gs_stream *s, const gs_attention_args
   if (!gs_attention_wgmma_takes(s, a))
     return gs_fail(GS_UNSUPPORTED,
                    "attention: variant %s takes bfloat16 and head size 64 on GPUs of compute capability 9.0", name);
-  return gs_attention_wgmma(s, a);
+  return gs_attention_wgmma(s, a, a->variant == AUTO ? -1 : variant == QUEUE);
 }
 
 int gs_attention(gs_stream *s, const gs_attention_args *a) {

@@ -3,7 +3,6 @@
 
 #include "common.cuh"
 
-int gs_attention_wgmma(gs_stream *s, const gs_attention_args *a);
+// By the queue (1), without (0), or by that of both which is faster (-1).
+int gs_attention_wgmma(gs_stream *s, const gs_attention_args *a, int queue);
 bool gs_attention_wgmma_takes(const gs_stream *s, const gs_attention_args *a);
-// Whether it is faster than the kernel for every GPU.
-bool gs_attention_wgmma_wins(const gs_attention_args *a);

@@ -1,233 +1,311 @@
 // Causal attention of many queries in bfloat16, head size 64, on Hopper's tensor cores (compute capability 9.0).
 //
-// A block takes 64 queries of a head. Its warpgroups take blocks of 64 keys in turns, with an online softmax, and merge
-// what they have; the diagonal block, which is masked, comes first, then the new keys before it, then those of the
-// cache. One thread copies keys and values into a ring, and those of the block's own rows on to the cache. What a block
-// reads of the cache that others write in the same launch it replaces.
+// Warpgroups of a block multiply, and have most registers; a thread of one more copies. Blocks take jobs from a queue,
+// those with the most keys first, and copy for the next one while they multiply for the one before. For few tiles of
+// queries (wgmma) a job is 64 queries of a head: the warpgroups take blocks of 64 keys in turns, and one merges what
+// they have. For many (queue) it is 64 for each warpgroup, which share blocks of 128 keys.
+//
+// The diagonal block of keys comes first, then the new keys before it, then those of the cache. What a block reads of
+// the cache that others write in the same launch it replaces.
 
 #include "attention.cuh"
 #include "wgmma.cuh"
 
 namespace {
 
-constexpr int HEAD = 64, ROWS = 64;             // values of a head; queries and keys of a block
-constexpr int TILE = ROWS * HEAD * 2;           // bytes of queries, keys or values
-[[maybe_unused]] constexpr int PART = 8 * 2048 + 2048;  // what a warpgroup hands over: outputs, then maxima and sums
-[[maybe_unused]] constexpr int LINE = HEAD * 2 + 16;  // bytes of a row of y on its way out; without bank conflicts
-constexpr int RING = 2;                         // blocks of keys in the ring for each warpgroup
-constexpr int shared_of(int groups) { return 1024 + 3 * TILE + RING * groups * 2 * TILE; }
+constexpr int HEAD = 64, ROWS = 64, TILE = ROWS * HEAD * 2;  // values of a head; queries of a tile, and their bytes
+// Warpgroups that multiply, and heads whose jobs are taken together, as keys and values then stay in the L2 cache.
+[[maybe_unused]] constexpr int WGS = 3, BUNCH = 96, SHARED = 1024 + 28 * TILE;
 
 struct Prompt {
+  CUtensorMap qkv, rows, keys, values, out;  // rows: qkv, not permuted
   __nv_bfloat16 *k_cache, *v_cache, *y;
   const int *pos, *pad;
-  int T, P, ldy;
+  unsigned *queue;  // jobs taken beyond the first of each block; 0 between launches
+  int B, NH, T, P, ldy;
   float scale;  // times log2(e)
 };
 
-template <int GROUPS>
-__global__ void __launch_bounds__(128 * GROUPS + 32, GROUPS == 2 ? 2 : 1)
-    attention_wgmma(const gs_stamp stamp, const __grid_constant__ CUtensorMap qkv,
-                    const __grid_constant__ CUtensorMap rows, const __grid_constant__ CUtensorMap keys,
-                    const __grid_constant__ CUtensorMap values, const Prompt p) {
 #ifdef GS_WGMMA
-  constexpr int STAGES = RING * GROUPS;
-  enum { DONE = 1, PARTS = 2, OWN = 3 };  // named barriers; OWN + w is of the warpgroup w
+// Blocks of keys and values, one after another. A wait for a phase must not come before the one before has ended: who
+// waits for a stage waits for each of its blocks, so where the warpgroups take turns, STAGES is a multiple of WGS.
+template <int KEYS> struct Ring {
+  static constexpr int VALUES = KEYS * HEAD * 2, STAGE = 2 * VALUES, STAGES = KEYS == 64 ? 3 * WGS : 4;
+  uint32_t tiles;
+  uint64_t *full, *empty;
+  int before;  // blocks before those that are counted
+  __device__ int stage(int i) const { return (before + i) % STAGES; }
+  __device__ int phase(int i) const { return (before + i) / STAGES; }
+  __device__ uint32_t keys(int i) const { return tiles + stage(i) * STAGE; }
+  __device__ uint32_t values(int i) const { return keys(i) + VALUES; }
+  __device__ void wait(int i) const { mbarrier_wait(full + stage(i), phase(i) & 1); }
+  __device__ void wait_empty(int i) const { if (phase(i) > 0) mbarrier_wait(empty + stage(i), (phase(i) - 1) & 1); }
+  __device__ void give_back(int i) const { if (threadIdx.x % 128 == 0) mbarrier_arrive(empty + stage(i)); }
+  __device__ void copy(int i, const CUtensorMap &k, const CUtensorMap &v, int k_at, int v_at, int row, int at) const {
+    wait_empty(i);
+    mbarrier_expect(shared_address(full + stage(i)), STAGE);
+    for (int j = 0; j < KEYS; j += ROWS) {
+      copy_box(keys(i) + j * HEAD * 2, k, k_at, row + j, at, full + stage(i));
+      copy_box(values(i) + j * HEAD * 2, v, v_at, row + j, at, full + stage(i));
+    }
+  }
+};
+
+// What a thread has of two queries, 8 apart: sums of weighted values, largest scores, sums of weights.
+struct Sums {
+  float o[32], m[2], l[2];
+};
+// The blocks that a warpgroup attends to: new keys, the last ones first, then those of the cache.
+struct Span {
+  int first, step, end, fresh;  // from `fresh` on they are the cache's
+  int pos, barrier;             // keys in the cache; a named barrier of the warpgroup
+  int diagonal, last;           // of this block keys up to `last` count, for the second query 8 more
+};
+
+// Multiplies queries by keys, and weights by values while those of the next keys are computed.
+template <int KEYS>
+__device__ inline Sums attend(const Ring<KEYS> &ring, const Span &at, uint64_t q, float scale) {
+  Sums r = {{}, {-INFINITY, -INFINITY}, {}};
+  float s[KEYS / 2], shrink[2];
+  uint32_t weights[KEYS / 4];
+  if (at.first >= at.end) return r;
+  auto multiply_keys = [&](int i) {
+    ring.wait(i);
+    wgmma_begin();
+    for (int j = 0; j < 4; j++) wgmma<KEYS>(s, q + 2 * j, tile_rows(ring.keys(i)) + 2 * j, j > 0);
+    wgmma_commit();
+  };
+  auto multiply_values = [&](int i) {
+    for (int j = 0; j < KEYS / 16; j++) wgmma_registers(r.o, weights + 4 * j, tile_columns(ring.values(i)) + 128 * j);
+    wgmma_commit();
+  };
+  auto weigh = [&](int i) {
+    const int from = (i - at.fresh) * KEYS;  // the position of the block's first key, if it is cached
+    const bool cut = from >= 0 && from + KEYS > at.pos;
+    if (i == at.diagonal || cut) {
+      const int last = (cut ? at.pos - from - 1 : at.last) - threadIdx.x % 4 * 2, more = cut ? 0 : 8;
+      for (int j = 0; j < KEYS / 2; j++)
+        if (j / 4 * 8 + j % 2 > last + j / 2 % 2 * more) s[j] = -INFINITY;
+    }
+    float top[4] = {r.m[0], r.m[1], r.m[0], r.m[1]}, sum[4] = {}, base[2];  // of halves of a row's values
+    for (int j = 0; j < KEYS / 2; j += 2) top[j / 2 % 4] = fmaxf(top[j / 2 % 4], fmaxf(s[j], s[j + 1]));
+    for (int h = 0; h < 2; h++) {
+      top[h] = fmaxf(top[h], top[h + 2]);
+      top[h] = fmaxf(top[h], __shfl_xor_sync(0xffffffffu, top[h], 1));
+      top[h] = fmaxf(top[h], __shfl_xor_sync(0xffffffffu, top[h], 2));
+      base[h] = top[h] * scale, shrink[h] = exp2_fast((r.m[h] - top[h]) * scale), r.m[h] = top[h];
+    }
+    for (int j = 0; j < KEYS / 2; j++) {
+      s[j] = exp2_fast(fmaf(s[j], scale, -base[j / 2 % 2]));
+      sum[j / 2 % 4] += s[j];
+    }
+    for (int h = 0; h < 2; h++) r.l[h] = r.l[h] * shrink[h] + (sum[h] + sum[h + 2]);
+    if (cut) {  // the rows of the cache from pos on hold anything, and 0 times that need not be 0
+#pragma unroll 1
+      for (int c = (at.pos - from) * 128 + threadIdx.x % 128 * 16; c < ring.VALUES; c += 2048)
+        store_shared4(ring.values(i) + c, 0, 0, 0, 0);
+      show_shared();
+      named_sync<128>(at.barrier);
+    }
+  };
+  auto pack = [&] { for (int j = 0; j < KEYS / 4; j++) weights[j] = pack_bf16(s[2 * j], s[2 * j + 1]); };
+  multiply_keys(at.first);
+  wgmma_wait<0>(s);
+  weigh(at.first);
+  pack();
+  int i = at.first;
+  for (int next = i + at.step; next < at.end; i = next, next += at.step) {
+    keep_order(r.o);
+    multiply_keys(next);
+    multiply_values(i);
+    wgmma_wait<1>(s);
+    keep_order(s);
+    weigh(next);
+    wgmma_wait<0>(r.o);
+    ring.give_back(i);
+    for (int j = 0; j < 32; j++) r.o[j] *= shrink[j / 2 % 2];
+    pack();
+  }
+  keep_order(r.o);
+  wgmma_begin();
+  multiply_values(i);
+  wgmma_wait<0>(r.o);
+  ring.give_back(i);
+  return r;
+}
+
+// Warpgroups hand their parts to the one of rank 0; whether it is this one.
+__device__ inline bool merge(Sums &r, int rank, uint32_t parts, uint64_t *handed, uint64_t *read, int k, float scale) {
+  constexpr int PART = 9 * 2048;  // bytes of outputs, maxima and sums
+  parts += threadIdx.x % 128 * 16;
+  if (k > 0) mbarrier_wait(read, (k - 1) & 1);  // all of the job before have been handed over, too
+  if (rank > 0) {
+    parts += (rank - 1) * PART;
+    for (int j = 0; j < 32; j += 4) store_shared4(parts + j * 512, r.o[j], r.o[j + 1], r.o[j + 2], r.o[j + 3]);
+    store_shared4(parts + 8 * 2048, r.m[0], r.m[1], r.l[0], r.l[1]);
+    mbarrier_arrive(handed);
+    return false;
+  }
+  mbarrier_wait(handed, k & 1);
+  for (int g = 0; g < WGS - 1; g++, parts += PART) {
+    const float4 of = load_shared4(parts + 8 * 2048);
+    const float m[2] = {of.x, of.y}, l[2] = {of.z, of.w};
+    float mine[2], other[2];  // what the parts count
+    for (int h = 0; h < 2; h++) {
+      const float top = fmaxf(r.m[h], m[h]);
+      mine[h] = exp2_fast((r.m[h] - top) * scale), other[h] = exp2_fast((m[h] - top) * scale), r.m[h] = top;
+      r.l[h] = r.l[h] * mine[h] + l[h] * other[h];
+    }
+    for (int j = 0; j < 32; j += 4) {
+      const float4 v = load_shared4(parts + j * 512);
+      r.o[j] = r.o[j] * mine[0] + v.x * other[0], r.o[j + 1] = r.o[j + 1] * mine[0] + v.y * other[0];
+      r.o[j + 2] = r.o[j + 2] * mine[1] + v.z * other[1], r.o[j + 3] = r.o[j + 3] * mine[1] + v.w * other[1];
+    }
+  }
+  mbarrier_arrive(read);
+  return true;
+}
+
+// Divides by the sums of weights. Each warp stores its 16 of a warpgroup's 64 rows through shared memory, by a box.
+__device__ inline void store_rows(const CUtensorMap &out, Sums &sums, int column, int row, int plane, uint32_t tile) {
+  auto &[o, m, l] = sums;
+  for (int h = 0; h < 2; h++) {
+    l[h] += __shfl_xor_sync(0xffffffffu, l[h], 1);
+    l[h] = 1.0f / (l[h] + __shfl_xor_sync(0xffffffffu, l[h], 2));
+  }
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4, line = lane % 16;
+  const uint32_t at = tile + warp * 2048;
+  for (int j = 0; j < 8; j += 2) {
+    uint32_t r[4];
+    for (int e = 0; e < 4; e++) r[e] = pack_bf16(o[4 * j + 2 * e] * l[e % 2], o[4 * j + 2 * e + 1] * l[e % 2]);
+    store_matrices(at + line * 128 + ((j + lane / 16) ^ line) % 8 * 16, r);
+  }
+  show_shared();
+  __syncwarp();
+  if (lane == 0) store_box(out, column, row + warp * 16, plane, at);
+  bulk_commit();
+}
+#endif
+
+template <bool QUEUE>
+__global__ void __launch_bounds__(128 * WGS + 128, 1)
+    attention_wgmma(const gs_stamp stamp, const __grid_constant__ Prompt p) {
+#ifdef GS_WGMMA
+  constexpr int KEYS = QUEUE ? 128 : 64, PER = QUEUE ? WGS : 1, STAGES = Ring<KEYS>::STAGES;  // PER: tiles of a job
   extern __shared__ uint8_t shared[];
-  __shared__ uint64_t full[STAGES], empty[STAGES], queries, own;
-  const uint32_t q_tile = (shared_address(shared) + 1023) & ~1023u, ring = q_tile + 3 * TILE;
-  const int h = blockIdx.x, heads = gridDim.x, b = blockIdx.z, tile = gridDim.y - 1 - blockIdx.y;
-  const int group = threadIdx.x / 128, thread = threadIdx.x % 128, lane = thread % 32;
+  __shared__ uint64_t full[STAGES], empty[STAGES], q_full[2], q_empty[2], own, handed, read;
+  __shared__ int jobs[2][4];  // the tile of queries after the job's, sequence, head, position
+  // Queries of two jobs, keys and values of a job's rows on their way to the cache, the ring, parts to merge.
+  const uint32_t q_tiles = (shared_address(shared) + 1023) & ~1023u, rows = q_tiles + 2 * PER * TILE;
+  Ring<KEYS> ring = {rows + 2 * PER * TILE, full, empty, 0};
+  const uint32_t parts = ring.tiles + STAGES * ring.STAGE;
+  // From a lane, so that the compiler knows that it is that of the whole warp.
+  const int group = __shfl_sync(0xffffffffu, (int)threadIdx.x / 128, 0), thread = threadIdx.x % 128, lane = thread % 32;
   if (threadIdx.x == 0) {
-    for (int i = 0; i < STAGES; i++) mbarrier_init(full + i, 1), mbarrier_init(empty + i, 1);
-    mbarrier_init(&queries, 1), mbarrier_init(&own, 1);
+    for (int i = 0; i < STAGES; i++) mbarrier_init(full + i, 1), mbarrier_init(empty + i, PER);
+    for (int i = 0; i < 2; i++) mbarrier_init(q_full + i, 2), mbarrier_init(q_empty + i, 128 * WGS);
+    mbarrier_init(&own, 1), mbarrier_init(&handed, 128 * (WGS - 1)), mbarrier_init(&read, 128);
     mbarrier_show();
-    prefetch_map(qkv);
+    prefetch_map(p.qkv), prefetch_map(p.rows), prefetch_map(p.out);
   }
   __syncthreads();
   gs_let_next();
+  // Rows before pad, which no kernel writes, are idle. A head's first job has fewer tiles if they do not come out even.
+  const int pad = p.pad ? __ldcg(p.pad) : 0, tiles = (p.T - pad + ROWS - 1) / ROWS, depth = (tiles + PER - 1) / PER;
+  if (group == WGS) {
+    give_registers<32>();
+    if (thread > 0) return;
+    int taken = blockIdx.x, k = 0;
+    for (; taken < p.B * p.NH * depth; k++) {
+      const int first = taken / (BUNCH * depth) * BUNCH, height = min(BUNCH, p.B * p.NH - first),
+                in = taken - first * depth, end = tiles - in / height * PER, of = first + in % height, b = of / p.NH,
+                h = of % p.NH, fresh = (end * ROWS + KEYS - 1) / KEYS, slot = k & 1;
+      if (k == 0) gs_wait();
+      const int pos = __ldcg(p.pos + b);
+      if (k > 1) mbarrier_wait(q_empty + slot, (k / 2 - 1) & 1);
+      mbarrier_expect(shared_address(q_full + slot), PER * TILE);
+#pragma unroll 1
+      for (int g = 0; g < PER; g++)
+        copy_box(q_tiles + (slot * PER + g) * TILE, p.qkv, h * HEAD, pad + (end - PER + g) * ROWS, b, q_full + slot);
+      auto copy_new = [&](int i) {
+        ring.copy(i, p.qkv, p.qkv, (p.NH + h) * HEAD, (2 * p.NH + h) * HEAD, pad + (fresh - 1 - i) * KEYS, b);
+      };
+      copy_new(0);
+      bulk_read();
+      mbarrier_expect(shared_address(&own), 2 * PER * TILE);
+#pragma unroll 1
+      for (int g = 0; g < 2 * PER; g++)
+        copy_box(rows + g * TILE, p.rows, ((1 + g % 2) * p.NH + h) * HEAD, pad + (end - PER + g / 2) * ROWS, b, &own);
+      jobs[slot][0] = end, jobs[slot][1] = b, jobs[slot][2] = h, jobs[slot][3] = pos;  // which has come meanwhile
+      mbarrier_arrive(q_full + slot);
+      int i = 1;
+      for (; i < fresh; i++) copy_new(i);
+      for (; i < fresh + (pos + KEYS - 1) / KEYS; i++) ring.copy(i, p.keys, p.values, 0, 0, (i - fresh) * KEYS, of);
+      mbarrier_wait(&own, k & 1);
+      show_shared();
+#pragma unroll 1
+      for (int g = 0; g < 2 * PER; g++) {
+        const int row = (jobs[k & 1][0] - PER + g / 2) * ROWS, to = jobs[k & 1][3] + row,
+                  count = min(ROWS, min(p.T - pad - row, p.P - to));
+        if (row >= 0 && count > 0)
+          bulk_store((g % 2 ? p.v_cache : p.k_cache) + ((int64_t)of * p.P + to) * HEAD, rows + g * TILE,
+                     count * HEAD * 2);
+      }
+      bulk_commit();
+      ring.before += i;
+      ring.wait_empty(0);  // the next job is taken when there is room for its keys: long ones begin first everywhere
+      taken = (int)(gridDim.x + atomicAdd(p.queue, 1));
+      if (taken == (int)gridDim.x + p.B * p.NH * depth - 1) *p.queue = 0;  // nobody takes one after this
+    }
+    if (k > 1) mbarrier_wait(q_empty + (k & 1), (k / 2 - 1) & 1);
+    jobs[k & 1][0] = 0;
+    mbarrier_arrive(q_full + (k & 1)), mbarrier_arrive(q_full + (k & 1));
+    return bulk_written();
+  }
+  take_registers<160>();
   const gs_stamped<gs_stamp> stamped(stamp);
   gs_wait();
   stamped.start();
-  // Rows of the prompt before pad are idle. This block's first query is row0, at a position of pos + 64 tile.
-  const int pad = p.pad ? __ldcg(p.pad) : 0, pos = __ldcg(p.pos + b), row0 = pad + tile * ROWS;
-  const int fresh = tile + 1, blocks = row0 < p.T ? fresh + (pos + ROWS - 1) / ROWS : 0;
-  if (group == GROUPS) {
-    if (thread == 0 && blocks > 0) {
-      mbarrier_expect(shared_address(&queries), TILE);
-      copy_box(q_tile, qkv, h * HEAD, row0, b, &queries);
-      for (int i = 0; i < blocks; i++) {
-        const int stage = i % STAGES, to = ring + stage * 2 * TILE;
-        if (i >= STAGES) mbarrier_wait(empty + stage, (i / STAGES - 1) & 1);
-        mbarrier_expect(shared_address(full + stage), 2 * TILE);
-        if (i < fresh) {
-          copy_box(to, qkv, (heads + h) * HEAD, row0 - i * ROWS, b, full + stage);
-          copy_box(to + TILE, qkv, (2 * heads + h) * HEAD, row0 - i * ROWS, b, full + stage);
-          if (i > 0) continue;
-          mbarrier_expect(shared_address(&own), 2 * TILE);
-          copy_box(q_tile + TILE, rows, (heads + h) * HEAD, row0, b, &own);
-          copy_box(q_tile + 2 * TILE, rows, (2 * heads + h) * HEAD, row0, b, &own);
-        } else {
-          copy_box(to, keys, 0, (i - fresh) * ROWS, b * heads + h, full + stage);
-          copy_box(to + TILE, values, 0, (i - fresh) * ROWS, b * heads + h, full + stage);
-        }
-      }
-      const int64_t to = ((int64_t)(b * heads + h) * p.P + pos + tile * ROWS) * HEAD;
-      const int count = min(ROWS, min(p.T - row0, p.P - pos - tile * ROWS));
-      mbarrier_wait(&own, 0);
-      show_shared();
-      if (count > 0) {
-        bulk_store(p.k_cache + to, q_tile + TILE, count * HEAD * 2);
-        bulk_store(p.v_cache + to, q_tile + 2 * TILE, count * HEAD * 2);
-      }
-      bulk_commit();
-      bulk_written();
-    }
-    return;
+  for (int k = 0;; k++) {
+    const int *const job = jobs[k & 1];  // read again where it is needed again, which saves registers
+    mbarrier_wait(q_full + (k & 1), k / 2 & 1);
+    if (k > 0) bulk_read(), mbarrier_arrive(q_empty + 1 - (k & 1));
+    if (job[0] == 0) break;
+    auto tile = [&] { return job[0] - PER + (QUEUE ? group : 0); };
+    const int fresh = (job[0] * ROWS + KEYS - 1) / KEYS, pos = job[3], blocks = fresh + (pos + KEYS - 1) / KEYS;
+    if (job[0] <= PER)  // the head's last job
+      for (int i = threadIdx.x; i < pad * 8; i += 128 * WGS)
+        *reinterpret_cast<uint4 *>(p.y + ((int64_t)job[1] * p.T + i / 8) * p.ldy + job[2] * HEAD + i % 8 * 8) = {};
+    const int diagonal = !QUEUE ? 0 : tile() < 0 ? blocks : fresh - 1 - tile() * ROWS / KEYS;
+    for (int i = 0; i < diagonal; i++) ring.wait(i), ring.give_back(i);  // keys after its rows
+    const uint32_t q_tile = q_tiles + ((k & 1) * PER + (QUEUE ? group : 0)) * TILE;
+    const int rank = (group + 2 * ring.before) % WGS;  // they go on in turns
+    const Span span = {QUEUE ? diagonal : rank, QUEUE ? 1 : WGS, blocks, fresh, pos, 1 + group,
+                       diagonal, tile() * ROWS % KEYS + thread / 32 * 16 + lane / 4};
+    Sums r = attend(ring, span, tile_rows(q_tile), p.scale);
+    ring.before += blocks;
+    if (QUEUE ? tile() < 0 : !merge(r, rank, parts, &handed, &read, k, p.scale)) continue;
+    if (QUEUE) named_sync<128>(1 + group);  // all have read the queries: y takes their place
+    store_rows(p.out, r, job[2] * HEAD, pad + tile() * ROWS, job[1], q_tile);
   }
-  __nv_bfloat16 *const y = p.y + (int64_t)b * p.T * p.ldy + h * HEAD;
-  for (int i = threadIdx.x; i < min(pad - tile * ROWS, ROWS) * 8; i += 128 * GROUPS)
-    *reinterpret_cast<uint4 *>(y + (int64_t)(tile * ROWS + i / 8) * p.ldy + i % 8 * 8) = make_uint4(0, 0, 0, 0);
-  if (blocks == 0) return;
-
-  const int row = thread / 32 * 16 + lane / 4;  // this thread has this query and the one 8 further
-  float o[32], m[2] = {-INFINITY, -INFINITY}, l[2] = {};
-#pragma unroll
-  for (int i = 0; i < 32; i++) o[i] = 0;
-  mbarrier_wait(&queries, 0);
-  const uint64_t q = tile_rows(q_tile);
-  for (int i = group; i < blocks; i += GROUPS) {
-    const int stage = i % STAGES, first = (i - fresh) * ROWS;  // the position of the block's first key, if it is cached
-    const bool cut = first >= 0 && first + ROWS > pos;
-    const uint32_t k_tile = ring + stage * 2 * TILE, v_tile = k_tile + TILE;
-    mbarrier_wait(full + stage, i / STAGES & 1);
-    const uint64_t k = tile_rows(k_tile), v = tile_columns(v_tile);
-    float s[32];
-    wgmma_begin();
-#pragma unroll
-    for (int j = 0; j < 4; j++) wgmma<64>(s, q + 2 * j, k + 2 * j, j > 0);
-    wgmma_commit();
-    wgmma_wait<0>(s);
-    if (i == 0 || cut) {  // a query's last key
-      const int last = (i == 0 ? row : pos - first - 1) - lane % 4 * 2, step = i == 0 ? 8 : 0;
-#pragma unroll
-      for (int j = 0; j < 32; j++)
-        if (j / 4 * 8 + j % 2 > last + j / 2 % 2 * step) s[j] = -INFINITY;
-    }
-#pragma unroll
-    for (int half = 0; half < 2; half++) {
-      float top = m[half];
-#pragma unroll
-      for (int j = 2 * half; j < 32; j += 4) top = fmaxf(top, fmaxf(s[j], s[j + 1]));
-      top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 1));
-      top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 2));
-      const float shrink = exp2_fast((m[half] - top) * p.scale), base = top * p.scale;
-      m[half] = top;
-      float sum = 0;
-#pragma unroll
-      for (int j = 2 * half; j < 32; j += 4) {
-        s[j] = exp2_fast(fmaf(s[j], p.scale, -base)), s[j + 1] = exp2_fast(fmaf(s[j + 1], p.scale, -base));
-        sum += s[j] + s[j + 1];
-      }
-      l[half] = l[half] * shrink + sum;
-#pragma unroll
-      for (int j = 2 * half; j < 32; j += 4) o[j] *= shrink, o[j + 1] *= shrink;
-    }
-    uint32_t weights[16];
-#pragma unroll
-    for (int j = 0; j < 16; j++) weights[j] = pack_bf16(s[2 * j], s[2 * j + 1]);
-    if (cut) {  // the rows of the cache from pos on hold anything, and 0 times that need not be 0
-#pragma unroll 1
-      for (int at = (pos - first) * 128 + thread * 16; at < TILE; at += 2048) store_shared4(v_tile + at, 0, 0, 0, 0);
-      show_shared();
-      if (group == 0) named_sync<128>(OWN);
-      else if (group == 1) named_sync<128>(OWN + 1);
-      else if (GROUPS > 2) named_sync<128>(OWN + 2);
-    }
-    keep_order(o);
-    wgmma_begin();
-#pragma unroll
-    for (int j = 0; j < 4; j++) wgmma_registers(o, weights + 4 * j, v + 128 * j);
-    wgmma_commit();
-    wgmma_wait<0>(o);
-    if (thread == 0) mbarrier_arrive(empty + stage);
-  }
-
-  // The other warpgroups hand their parts to the first.
-  named_sync<128 * GROUPS>(DONE);
-  if (group > 0) {
-    const uint32_t part = ring + (group - 1) * PART + thread * 16;
-#pragma unroll
-    for (int j = 0; j < 8; j++) store_shared4(part + j * 2048, o[4 * j], o[4 * j + 1], o[4 * j + 2], o[4 * j + 3]);
-    store_shared4(part + 8 * 2048, m[0], m[1], l[0], l[1]);
-    named_arrive<128 * GROUPS>(PARTS);
-    return;
-  }
-  named_sync<128 * GROUPS>(PARTS);
-  float weight[GROUPS][2], most[GROUPS][2] = {{m[0], m[1]}}, sums[GROUPS][2] = {{l[0], l[1]}};
-#pragma unroll
-  for (int g = 1; g < GROUPS; g++) {
-    const float4 part = load_shared4(ring + (g - 1) * PART + thread * 16 + 8 * 2048);
-    most[g][0] = part.x, most[g][1] = part.y, sums[g][0] = part.z, sums[g][1] = part.w;
-  }
-#pragma unroll
-  for (int half = 0; half < 2; half++) {
-    float top = m[half], sum = 0;
-#pragma unroll
-    for (int g = 1; g < GROUPS; g++) top = fmaxf(top, most[g][half]);
-#pragma unroll
-    for (int g = 0; g < GROUPS; g++) {
-      weight[g][half] = exp2_fast((most[g][half] - top) * p.scale);
-      sum += sums[g][half] * weight[g][half];
-    }
-    sum += __shfl_xor_sync(0xffffffffu, sum, 1);
-    sum += __shfl_xor_sync(0xffffffffu, sum, 2);
-    const float over = 1.0f / sum;
-#pragma unroll
-    for (int g = 0; g < GROUPS; g++) weight[g][half] *= over;
-  }
-#pragma unroll
-  for (int j = 0; j < 8; j++) {
-    o[4 * j] *= weight[0][0], o[4 * j + 1] *= weight[0][0], o[4 * j + 2] *= weight[0][1], o[4 * j + 3] *= weight[0][1];
-#pragma unroll
-    for (int g = 1; g < GROUPS; g++) {
-      const float4 part = load_shared4(ring + (g - 1) * PART + thread * 16 + j * 2048);
-      o[4 * j] += part.x * weight[g][0], o[4 * j + 1] += part.y * weight[g][0];
-      o[4 * j + 2] += part.z * weight[g][1], o[4 * j + 3] += part.w * weight[g][1];
-    }
-  }
-  // Through shared memory, each warp its 16 rows, so that whole lines are stored.
-  const uint32_t out = ring + (GROUPS - 1) * PART + thread / 32 * 16 * LINE;
-#pragma unroll
-  for (int j = 0; j < 8; j += 2) {
-    uint32_t r[4];
-#pragma unroll
-    for (int i = 0; i < 4; i++) r[i] = pack_bf16(o[4 * j + 2 * i], o[4 * j + 2 * i + 1]);
-    store_matrices(out + lane % 16 * LINE + (j + lane / 16) * 16, r);
-  }
-  __syncwarp();
-#pragma unroll
-  for (int c = lane; c < 16 * 8; c += 32) {
-    const int r = row0 + thread / 32 * 16 + c / 8;
-    if (r < p.T)
-      *reinterpret_cast<uint4 *>(y + (int64_t)r * p.ldy + c % 8 * 8) = load_shared(out + c / 8 * LINE + c % 8 * 16);
-  }
+  bulk_written();
 #endif
 }
 
-template <int GROUPS> int launch(gs_stream *s, const gs_attention_args *a) {
-  constexpr auto kernel = attention_wgmma<GROUPS>;
-  const int C = a->NH * HEAD, heads = a->B * a->NH;
-  CUtensorMap qkv, rows, keys, values;
-  int e = gs_allow_shared<kernel>(s, shared_of(GROUPS));
-  if (!e) e = gs_tensor_map(&qkv, a->qkv, 3 * C, a->T, a->B, a->ldqkv, (int64_t)a->T * a->ldqkv, ROWS);
-  if (!e) e = gs_tensor_map(&rows, a->qkv, 3 * C, a->T, a->B, a->ldqkv, (int64_t)a->T * a->ldqkv, ROWS, false);
-  if (!e) e = gs_tensor_map(&keys, a->k_cache, HEAD, a->P, heads, HEAD, (int64_t)a->P * HEAD, ROWS);
-  if (!e) e = gs_tensor_map(&values, a->v_cache, HEAD, a->P, heads, HEAD, (int64_t)a->P * HEAD, ROWS);
-  if (e) return e;
-  const Prompt p = {(__nv_bfloat16 *)a->k_cache, (__nv_bfloat16 *)a->v_cache, (__nv_bfloat16 *)a->y,
-                    (const int *)a->pos, (const int *)a->pad, a->T, a->P, a->ldy, a->scale * 1.4426950408889634f};
-  return gs_launch(s, "attention_wgmma", kernel, dim3(a->NH, (a->T + ROWS - 1) / ROWS, a->B), dim3(128 * GROUPS + 32),
-                   shared_of(GROUPS), qkv, rows, keys, values, p);
+template <bool QUEUE> int launch(gs_stream *s, const gs_attention_args *a) {
+  const int C = a->NH * HEAD, heads = a->B * a->NH, tiles = (a->T + ROWS - 1) / ROWS,
+            jobs = heads * (QUEUE ? (tiles + WGS - 1) / WGS : tiles);
+  Prompt p = {{}, {}, {}, {}, {}, (__nv_bfloat16 *)a->k_cache, (__nv_bfloat16 *)a->v_cache, (__nv_bfloat16 *)a->y,
+              (const int *)a->pos, (const int *)a->pad, (unsigned *)a->work, a->B, a->NH, a->T, a->P, a->ldy,
+              a->scale * 1.4426950408889634f};
+  int e = gs_allow_shared<attention_wgmma<QUEUE>>(s, SHARED);
+  if (!e) e = gs_tensor_map(&p.qkv, a->qkv, 3 * C, a->T, a->B, a->ldqkv, (int64_t)a->T * a->ldqkv, ROWS);
+  if (!e) e = gs_tensor_map(&p.rows, a->qkv, 3 * C, a->T, a->B, a->ldqkv, (int64_t)a->T * a->ldqkv, ROWS, false);
+  if (!e) e = gs_tensor_map(&p.keys, a->k_cache, HEAD, a->P, heads, HEAD, (int64_t)a->P * HEAD, ROWS);
+  if (!e) e = gs_tensor_map(&p.values, a->v_cache, HEAD, a->P, heads, HEAD, (int64_t)a->P * HEAD, ROWS);
+  if (!e) e = gs_tensor_map(&p.out, a->y, C, a->T, a->B, a->ldy, (int64_t)a->T * a->ldy, 16);
+  return e ? e : gs_launch(s, "attention_wgmma", attention_wgmma<QUEUE>,
+                           dim3(jobs < s->processors ? jobs : s->processors), dim3(128 * WGS + 128), SHARED, p);
 }
 
 }  // namespace
@@ -236,10 +314,8 @@ bool gs_attention_wgmma_takes(const gs_stream *s, const gs_attention_args *a) {
   return a->dtype == GS_BF16 && a->HS == HEAD && a->Q == a->T && a->T > 1 && gs_has_wgmma(s);
 }
 
-bool gs_attention_wgmma_wins(const gs_attention_args *a) { return a->T >= 64; }
-
-// Three warpgroups if two of the blocks would not fill an SM.
-int gs_attention_wgmma(gs_stream *s, const gs_attention_args *a) {
-  const int64_t blocks = (int64_t)a->B * a->NH * ((a->T + ROWS - 1) / ROWS);
-  return blocks < 2 * s->processors ? launch<3>(s, a) : launch<2>(s, a);
+// Of few tiles the queue's longest job takes longer than all else.
+int gs_attention_wgmma(gs_stream *s, const gs_attention_args *a, int queue) {
+  if (queue < 0) queue = (int64_t)a->B * a->NH * ((a->T + ROWS - 1) / ROWS) >= 4 * s->processors;
+  return queue ? launch<true>(s, a) : launch<false>(s, a);
 }

@@ -239,7 +239,7 @@ __global__ void __launch_bounds__(BM * 2 + 128, per_sm(BM, BN))
         if constexpr (R::BOXES) {
           show_shared();
           __syncwarp();
-          if (lane < BN / 64 && n + lane * 64 < p.N) store_box(y, n + lane * 64, row, out + lane * 2048);
+          if (lane < BN / 64 && n + lane * 64 < p.N) store_box(y, n + lane * 64, row, 0, out + lane * 2048);
           bulk_commit();
           continue;
         }

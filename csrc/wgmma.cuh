@@ -59,9 +59,9 @@ __device__ inline void bulk_add(void *to, uint32_t from, int bytes) {
                : "memory");
 }
 // Stores a box, whose rows are permuted as those of a copied one, but for what lies beyond the edges.
-__device__ inline void store_box(const CUtensorMap &map, int column, int row, uint32_t from) {
+__device__ inline void store_box(const CUtensorMap &map, int column, int row, int plane, uint32_t from) {
   asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.bulk_group [%0, {%1, %2, %3}], [%4];" ::"l"(&map),
-               "r"(column), "r"(row), "r"(0), "r"(from)
+               "r"(column), "r"(row), "r"(plane), "r"(from)
                : "memory");
 }
 __device__ inline void bulk_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }

@@ -279,7 +279,7 @@ func attentionCases() []attentionCase {
 // attentionTakes says whether a variant is for a case; the launcher must refuse exactly the others.
 func attentionTakes(name string, c attentionCase, dt cuda.DType, hopper bool) bool {
 	switch {
-	case name == "wgmma" && c.Q != 0 && (dt != cuda.BF16 || c.HS != 64 || !hopper):
+	case (name == "wgmma" || name == "queue") && c.Q != 0 && (dt != cuda.BF16 || c.HS != 64 || !hopper):
 		return false
 	case name == "auto" || name == "naive" || c.Q == 0:
 		return true
@@ -294,7 +294,7 @@ func attentionTakes(name string, c attentionCase, dt cuda.DType, hopper bool) bo
 func TestAttention(t *testing.T) {
 	g := open(t)
 	names := g.lib.Variants(cuda.OpAttention)
-	if want := "auto naive split flash wgmma"; strings.Join(names, " ") != want {
+	if want := "auto naive split flash wgmma queue"; strings.Join(names, " ") != want {
 		t.Fatalf("variants %v are not %s", names, want)
 	}
 	for i, c := range attentionCases() {

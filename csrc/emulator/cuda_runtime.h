@@ -103,6 +103,7 @@ inline unsigned atomicCAS(unsigned *p, unsigned expected, unsigned v) {
   __atomic_compare_exchange_n(p, &expected, v, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
   return expected;
 }
+inline unsigned atomicAdd(unsigned *p, unsigned v) { return __atomic_fetch_add(p, v, __ATOMIC_SEQ_CST); }
 inline unsigned atomicOr(unsigned *p, unsigned v) { return __atomic_fetch_or(p, v, __ATOMIC_SEQ_CST); }
 long long clock64();  // of waits that count clocks: each look takes 500
 inline int min(int a, int b) { return a < b ? a : b; }

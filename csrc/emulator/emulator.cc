@@ -243,7 +243,7 @@ void run_block(dim3 grid, dim3 threads, unsigned index, size_t shared, unsigned 
 
 // mbarrier: its bits are opaque in PTX.
 struct Phase {
-  uint8_t count, pending, phase, unused;
+  uint16_t count, pending : 15, phase : 1;
   int32_t bytes;
 };
 static_assert(sizeof(Phase) == 8, "an mbarrier has 64 bits");
@@ -383,7 +383,7 @@ long long clock64() {
 
 // ---------------------------------------------------------------- PTX
 
-void mbarrier_init(uint64_t *b, int count) { *phase_of(b) = {(uint8_t)count, (uint8_t)count, 0, 0, 0}; }
+void mbarrier_init(uint64_t *b, int count) { *phase_of(b) = {(uint16_t)count, (uint16_t)count, 0, 0}; }
 void mbarrier_arrive(uint64_t *b) {
   Phase *p = phase_of(b);
   if (p->pending == 0) broken("more arrive at an mbarrier than it counts");

@@ -66,18 +66,19 @@ void linear(gs_stream *s, int tile, int M, int N, int K, bool f32, int act, bool
     }
 }
 
-void attention(gs_stream *s, int B, int NH, int T, int past, int pad) {
+void attention(gs_stream *s, bool queue, int B, int NH, int T, int past, int pad) {
   const int C = NH * HEAD, P = past + T + 3;
   auto qkv = drawn((size_t)B * T * 3 * C, 1), k = drawn((size_t)B * NH * P * HEAD, 1), v = drawn(k.size(), 1),
        y = drawn((size_t)B * T * C, 1);
   std::vector<int> pos(B, past);
+  unsigned taken = 0;
   gs_attention_args a = {};
   a.qkv = (gs_ptr)at16(qkv), a.k_cache = (gs_ptr)at16(k), a.v_cache = (gs_ptr)at16(v), a.y = (gs_ptr)at16(y);
-  a.pos = (gs_ptr)pos.data(), a.pad = (gs_ptr)&pad;
+  a.pos = (gs_ptr)pos.data(), a.pad = (gs_ptr)&pad, a.work = (gs_ptr)&taken;
   a.B = B, a.T = a.Q = T, a.NH = NH, a.HS = HEAD, a.P = P, a.ldqkv = 3 * C, a.ldy = C, a.dtype = GS_BF16, a.scale = 0.125f;
   char what[200];
-  snprintf(what, sizeof what, "attention, B %d NH %d T %d past %d pad %d, %d SMs", B, NH, T, past, pad, s->processors);
-  if (gs_attention_wgmma(s, &a) != GS_OK) check(what, 1, 0, 0);
+  snprintf(what, sizeof what, "attention, queue %d B %d NH %d T %d past %d pad %d", queue, B, NH, T, past, pad);
+  if (gs_attention_wgmma(s, &a, queue) != GS_OK || taken != 0) check(what, 1, 0, 0);
   for (int b = 0; b < B; b++)
     for (int h = 0; h < NH; h++)
       for (int r = pad; r < T; r++) {
@@ -156,10 +157,13 @@ int main() {
   emulator::cluster = 4;
   linear(&s, -1, 18, 16, 2080, false, GS_ACT_NONE, false);
   emulator::cluster = 2;
-  attention(&s, 2, 2, 70, 0, 0);
-  attention(&s, 1, 1, 130, 67, 5);
+  attention(&s, false, 2, 2, 70, 0, 0);
+  s.processors = 2;
+  attention(&s, false, 1, 2, 130, 67, 5);
+  attention(&s, true, 2, 2, 330, 0, 0);
+  attention(&s, true, 1, 3, 257, 130, 70);
   s.processors = 132;
-  attention(&s, 1, 2, 200, 3, 0);
+  attention(&s, false, 1, 2, 200, 3, 0);
   printf("%d values are wrong\n", failed);
   return failed > 0;
 }

@@ -100,12 +100,12 @@ inline void bulk_add(void *to, uint32_t from, int bytes) {
   bulk_check(to, from, bytes);
   for (int i = 0; i < bytes / 4; i++) ((float *)to)[i] += ((float *)of_shared(from))[i];
 }
-inline void store_box(const CUtensorMap &map, int column, int row, uint32_t from) {
+inline void store_box(const CUtensorMap &map, int column, int row, int plane, uint32_t from) {
   if (from % 1024) abort();
   for (int r = 0; r < map.boxes[1]; r++)
     for (int c = 0; c < 64; c++)
       if (column + c < map.sizes[0] && row + r < map.sizes[1])
-        memcpy(const_cast<char *>(map.from) + (row + r) * map.strides[1] + (column + c) * 2,
+        memcpy(const_cast<char *>(map.from) + plane * map.strides[2] + (row + r) * map.strides[1] + (column + c) * 2,
                of_shared(emulator::permuted(from + (uint32_t)r * 128 + (uint32_t)c * 2)), 2);
 }
 inline void bulk_commit() {}

@@ -347,7 +347,7 @@ func (w *writer) attention(o gpt2.Operation) error {
 			return o.Queries == 1
 		case w.backend.options.KVQ8 && o.Rows == 1:
 			return false
-		case strings.HasPrefix(name, "flash"), name == "wgmma":
+		case strings.HasPrefix(name, "flash"), name == "wgmma", name == "queue":
 			return o.Queries == o.Rows && o.Rows > 1
 		}
 		return true

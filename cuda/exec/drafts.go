@@ -178,7 +178,7 @@ type pace struct{ ns, tokens float64 }
 
 // Of so few layers a step is so short that trials cost more than they bring; at most so many draft. Launches between
 // trials, and how much faster drafts must make a token. Where one that was tried took so much longer, others do too.
-const leastLayers, mostExits, firstPause, mostPause, gain, hopeless = 3, 3, 16, 128, 1.03, 1.1
+const leastLayers, mostExits, firstPause, mostPause, gain, hopeless = 3, 3, 32, 128, 1.03, 1.1
 
 // took notes a pass, by the time of its first token and that of the token before.
 func (p *pace) took(now, before uint64) {

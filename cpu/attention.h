@@ -96,7 +96,7 @@ INLINE void append_head(const gs_attention *o, int64_t b, int64_t h, int64_t i0,
 
 static void op_append(gs_worker *w, const gs_step *s) {
 	const gs_attention *o = &s->attention;
-	enum { TOKENS = 64 };
+	enum { TOKENS = 32 };
 	// The most that a sequence can have, whatever its pos.
 	int64_t parts = (o->T + GS_NR - 1 + TOKENS - 1) / TOKENS, NH = o->cache.NH;
 	for (int64_t t = gs_first(w, o->B * NH * parts); t >= 0; t = gs_next(w)) {
@@ -254,8 +254,11 @@ static void attention_many(gs_worker *w, const gs_attention *o) {
 	float *out = p + MR * LDA;       // (QROWS, HSp)
 	float *m = out + QROWS * (MAX_HS + GS_NR), *l = m + QROWS; // (QROWS)
 
-	for (int64_t t = gs_first(w, o->B * NH * tasks); t >= 0; t = gs_next(w)) {
-		// The last queries attend to the most keys: the longest tasks come first.
+	const int64_t all = o->B * NH * tasks, each = gs_ceil(all, w->n);
+	for (int64_t j = gs_first(w, each * w->n); j >= 0; j = gs_next(w)) {
+		// The last queries attend to the most keys: the longest tasks come first, and are dealt out.
+		const int64_t t = j % each * w->n + j / each;
+		if (t >= all) continue;
 		int64_t h = t % NH, b = t / NH % o->B, part = tasks - 1 - t / NH / o->B;
 		int64_t t0 = tiles * part / tasks, t1 = tiles * (part + 1) / tasks; // tasks have nearly equal numbers of tiles
 		int64_t i0 = nq * t0 / tiles, rows = nq * t1 / tiles - i0;

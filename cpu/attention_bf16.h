@@ -121,8 +121,11 @@ static void attention_bf16(gs_worker *w, const gs_attention *o) {
 	const unsigned mode = _mm_getcsr();
 	_mm_setcsr(mode | _MM_FLUSH_ZERO_ON); // exponentials that are subnormal, which are slow, are 0 as bfloat16 anyway
 	bf16_begin();
-	for (int64_t t = gs_first(w, o->B * NH * tasks); t >= 0; t = gs_next(w)) {
-		// The last queries attend to the most keys: the longest tasks come first.
+	const int64_t all = o->B * NH * tasks, each = gs_ceil(all, w->n);
+	for (int64_t i = gs_first(w, each * w->n); i >= 0; i = gs_next(w)) {
+		// The last queries attend to the most keys: the longest tasks come first, and are dealt out.
+		const int64_t t = i % each * w->n + i / each;
+		if (t >= all) continue;
 		int64_t h = t % NH, b = t / NH % o->B, part = tasks - 1 - t / NH / o->B;
 		int64_t i0 = nq * part / tasks, rows = nq * (part + 1) / tasks - i0, tiles = (rows + BR - 1) / BR;
 		int64_t seen = o->pos[b] + o->T - nq + i0 + 1; // keys to which the first query of this task attends

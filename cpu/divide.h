@@ -78,19 +78,19 @@ typedef struct gs_costs {
 	int kept; // rows stay in a worker's cache for consecutive tasks
 } gs_costs;
 
-// gs_fewest divides a product so that the worker with the most to do is done first, and prefers small tasks, which
-// others can take if a worker loses its core, where they cost little.
+// gs_fewest divides a product so that the worker with the most to do is done first. At the end all wait for a task that
+// a slower worker has begun.
 static inline gs_parts gs_fewest(int64_t M, int64_t panels, int64_t threads, gs_costs c) {
 	const int64_t units = gs_ceil(M, c.unit), fewest = gs_ceil(panels, c.panels);
 	gs_parts best = {0};
 	int64_t least = INT64_MAX;
 	for (int64_t rows = gs_ceil(M, c.rows); rows <= units; rows += rows / 4 + 1)
-		for (int64_t each = 1; each <= 8; each *= 2) { // tasks of a worker
+		for (int64_t each = 1; each <= 32; each *= 2) { // tasks of a worker
 			int64_t p = each * threads / rows;
 			p = p < fewest ? fewest : p < panels ? p : panels;
 			const int64_t tiles = gs_ceil(units, rows), q = gs_ceil(panels, p), tasks = gs_ceil(rows * p, threads);
 			const int64_t task = q * (c.panel + tiles * c.product), prepared = c.kept ? gs_ceil(tasks, p) : tasks;
-			const int64_t time = prepared * tiles * c.unit * c.row + tasks * task + task / 8;
+			const int64_t time = prepared * tiles * c.unit * c.row + (tasks + 1) * task;
 			if (time >= least) continue;
 			least = time;
 			best = (gs_parts){rows, p};
@@ -108,8 +108,8 @@ static inline gs_parts divide_int8(int64_t M, int64_t panels, int64_t K, int64_t
 	return gs_fewest(M, panels, threads, (gs_costs){most < INT8_ROWS ? most : INT8_ROWS, panels, 32, 10, 110, 40, 1});
 }
 
-static inline gs_parts divide_split(int64_t M, int64_t panels, int64_t K, int64_t threads) {
-	return gs_fewest(M, panels, threads, (gs_costs){SM, K <= KC ? NC_WHOLE : NC, 16, 12, 320, 250, 0});
+static inline gs_parts divide_split(int64_t M, int64_t panels, int64_t threads, int split) {
+	return gs_fewest(M, panels, threads, (gs_costs){SM, panels, 16, 40, split ? 320 : 50, split ? 250 : 125, 1});
 }
 
 #endif

@@ -65,7 +65,7 @@ static void op_linear(gs_worker *w, const gs_step *s) {
 	else if (o->w.dtype == GS_BF16 && !o->w.exact && o->w.K <= BK_MAX)
 		linear_bf16(w, o);
 #if GS_BF16_TILE == GS_BY_AMX
-	else if (o->M >= GS_SPLIT_ROWS)
+	else if (o->M >= GS_SPLIT_ROWS && o->w.K <= SPLIT_K)
 		linear_split(w, o);
 #endif
 #endif

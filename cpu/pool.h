@@ -27,7 +27,7 @@ typedef struct gs_worker {
 enum { GS_SCRATCH = 768 * 1024 };
 
 // Bytes for rows of x that all workers use: at most so many are packed at a time.
-#define GS_SHARED ((size_t)16 << 20)
+#define GS_SHARED ((size_t)24 << 20)
 
 // How many iterations were taken from a worker's share of a loop, in the lower 32 bits, and in which phase, in the
 // upper: a cache line for each worker.

@@ -61,7 +61,7 @@ int64_t gs_divide(int isa, int64_t threads, int64_t M, int64_t N, int64_t K, int
 		p = divide_bf16(M, panels, K, threads, isa == GS_AMX ? 32 : mr);
 	} else if (isa == GS_AMX && M >= GS_SPLIT_ROWS) {
 		*kernel = GS_UNITS;
-		p = divide_split(M, panels, K, threads);
+		p = divide_split(M, panels, threads, 1);
 	} else {
 		*kernel = GS_MANY_ROWS;
 		p = divide_many(M, panels, K, 0, threads, mr);

@@ -10,15 +10,14 @@
 // so products below 2^-102 lose their last bits. If x or w is not finite, or the sum overflows, the result is NaN.
 //
 // For float32 weights, for bfloat16 ones whose products are exact (gs_weight), and for others with too large a K for
-// bf16.h and tile_int8.h. From GS_SPLIT_ROWS rows on:
-// splitting a panel takes as long as multiplying some tens of rows with it. K is divided into the same blocks as in
-// linear_many. A bfloat16 weight is its first part, and lies in memory as the tiles take it: three products are left,
-// whose sum is the same.
+// bf16.h and tile_int8.h. From GS_SPLIT_ROWS rows on: splitting a panel takes as long as multiplying some tens of rows
+// with it. Rows of x are split once, for all workers, a block of a panel by each task. K is divided into the same blocks
+// as in linear_many. A bfloat16 weight is its first part, and lies in memory as the tiles take it: three products are
+// left, whose sum is the same.
 #ifndef GS_SPLIT_H
 #define GS_SPLIT_H
 
-#include "linear.h"
-#include "tile_amx.h"
+#include "bf16.h"
 
 enum { PARTS = 3 }; // of a number
 
@@ -34,15 +33,15 @@ INLINE void split_row(uint16_t *a, int64_t plane, const float *x) {
 	}
 }
 
-// split_rows writes the parts of columns [k, k+n) of rows [r0, r0+rows) of x, normalised if the step has a norm, and
-// followed by zeros up to a multiple of 32.
-static void split_rows(const gs_linear *o, uint16_t *a, int64_t plane, int64_t r0, int64_t rows, int64_t k, int64_t n,
-		const float *mean, const float *rstd) {
-	float t[KC + 32];
-	for (int64_t r = 0; r < rows; r++) {
-		copy_row(o, t, row_of(&o->x, r0 + r), k, n, mean[r], rstd[r]);
-		memset(t + n, 0, 32 * sizeof *t);
-		for (int64_t i = 0; i < n; i += 32) split_row(bf16_at(a, n, r, i), plane, t + i);
+// pack_split packs the parts of a row of x, normalised if the step has a norm, followed by zeros up to a multiple of 32.
+static void pack_split(const gs_linear *o, uint16_t *a, int64_t plane, int64_t r, const float *x) {
+	const int64_t K = o->w.K;
+	float mean = 0, rstd = 0, t[32] = {0};
+	if (o->norm.gain) row_stats(x, K, o->norm.eps, &mean, &rstd);
+	for (int64_t k = 0; k < K; k += 32) {
+		if (K - k < 32) memset(t, 0, sizeof t);
+		copy_row(o, t, x, k, K - k < 32 ? K - k : 32, mean, rstd);
+		split_row(bf16_at(a, K, r, k), plane, t);
 	}
 }
 
@@ -141,60 +140,62 @@ static __attribute__((noinline)) void split_16(int64_t blocks, const uint16_t *a
 	split_body(1, blocks, a0, a0, pa, b, pb, ahead, c, ldc, accumulate, f);
 }
 
-static void linear_split(gs_worker *w, const gs_linear *o) {
-	const int64_t K = o->w.K, M = o->M, panels = panels_of(o);
+// multiply_split is multiply_bf16 for these products.
+static int multiply_split(gs_worker *w, const gs_linear *o, int64_t first) {
+	const int64_t K = o->w.K, M = o->M;
 	// Blocks of nearly equal length
 	const int64_t blocks = (K + KC - 1) / KC, kc = (K + blocks * GS_NR - 1) / (blocks * GS_NR) * GS_NR;
-
-	const gs_parts cuts = divide_split(M, panels, K, w->n);
-
-	const int64_t slot = blocks == 1 ? 0 : SM * GS_NR, pb = KC / 2 * GS_NR, pa = SM * KC;
-	float *c = w->scratch;                 // (BR, 32), or (panels, SM, 32)
-	float *wide = c + NC * SM * GS_NR;     // (KC, 32)
-	float *words = wide + KC * GS_NR;      // (KC / 2, 32)
-	float *parts = words + KC / 2 * GS_NR; // (3, KC / 2, 32) pairs
-	float *mean = parts + PARTS * pb, *rstd = mean + SM;
-	uint16_t *a = (uint16_t *)(rstd + SM); // (3, SM, KC)
-
 	const int split = o->w.dtype != GS_BF16 || o->w.rows || K % 32 != 0; // else panels are read in place
+	const gs_parts parts = divide_split(M, panels_of(o), w->n, split);
+
+	const int64_t pb = KC / 2 * GS_NR, pa = padded(M) * padded(K);
+	float *c = w->scratch;                 // (SM, 32)
+	float *wide = c + SM * GS_NR;          // (KC, 32)
+	float *words = wide + KC * GS_NR;      // (KC / 2, 32)
+	float *panel = words + KC / 2 * GS_NR; // (3, KC / 2, 32) pairs
+
+	for (int64_t r = gs_first(w, M); r >= 0; r = gs_next(w))
+		pack_split(o, w->pool->shared, pa, r, row_of(&o->x, first + r));
+	if (!gs_barrier(w)) return 0;
 	bf16_begin();
-	for (int64_t t = gs_first(w, cuts.rows * cuts.panels); t >= 0; t = gs_next(w)) {
-		const task cut = task_of(o, cuts, t % cuts.rows, t / cuts.rows, 16);
-		const int64_t r0 = cut.r0, rows = cut.rows, q0 = cut.q0, q1 = cut.q1, tiles = (rows + BR - 1) / BR;
-		if (o->norm.gain)
-			for (int64_t r = 0; r < rows; r++) row_stats(row_of(&o->x, r0 + r), K, o->norm.eps, &mean[r], &rstd[r]);
+	for (int64_t t = gs_first(w, parts.rows * parts.panels); t >= 0; t = gs_next(w)) {
+		const task cut = task_of(o, parts, t / parts.panels, t % parts.panels, 16);
+		const int64_t r0 = first + cut.r0, rows = cut.rows, q1 = cut.q1, tiles = (rows + BR - 1) / BR;
+		uint16_t *a = bf16_at(w->pool->shared, K, cut.r0, 0);
 		unfinished f = {0};
-		for (int64_t k = 0; k < K; k += kc) {
-			const int64_t kn = K - k < kc ? K - k : kc;
-			split_rows(o, a, pa, r0, rows, k, kn, mean, rstd);
-			for (int64_t q = q0; q < q1 && !gs_cancelled(w->pool); q++) {
-				const float *b = split ? parts : panel_of(&o->w, q) + k / 2 * GS_NR;
-				if (split) split_panel(parts, pb, block_of(&o->w, q, k, kn, wide, words), kn);
-				float *cq = c + (q - q0) * slot;
-				const char *next = prefetch_at(&o->w, q + 1, k);
-				int64_t fetch = q + 1 < q1 ? prefetch_lines(&o->w, kn) : 0, prefetched = 0;
+		for (int64_t q = cut.q0; q < q1 && !gs_cancelled(w->pool); q++)
+			for (int64_t k = 0, kn; k < K; k += kn) {
+				kn = K - k < kc ? K - k : kc;
 				const int last = k + kn == K;
+				const float *b = split ? panel : panel_of(&o->w, q) + k / 2 * GS_NR;
+				if (split) split_panel(panel, pb, block_of(&o->w, q, k, kn, wide, words), kn);
+				const char *next = prefetch_at(&o->w, q + last, last ? 0 : k + kn);
+				int64_t fetch = last && q + 1 == q1 ? 0 : prefetch_lines(&o->w, kn), prefetched = 0;
 				for (int64_t i = 0; i < tiles; i++, prefetched += (kn + 31) / 32 * (32 / BF16_AHEAD)) {
 					int64_t ra = bf16_split(rows, tiles, i), m = bf16_split(rows, tiles, i + 1) - ra;
 					const char *ahead = prefetched < fetch ? next + prefetched * GS_LINE : (const char *)b;
 					if (last) prefetch_y(o, r0 + ra, m, q * GS_NR);
-					const uint16_t *a0 = bf16_at(a, kn, ra, 0);
-					float *sums = cq + (slot == 0 ? 0 : ra * GS_NR);
+					const uint16_t *a0 = bf16_at(a, K, ra, k), *a1 = bf16_at(a, K, ra + 16, k);
+					float *sums = c + ra * GS_NR;
 					if (m > 16)
-						split_32((kn + 31) / 32, a0, bf16_at(a, kn, ra + 16, 0), pa, b, split * pb, ahead, sums, GS_NR, k > 0,
-							&f);
+						split_32((kn + 31) / 32, a0, a1, pa, b, split * pb, ahead, sums, GS_NR, k > 0, &f);
 					else
 						split_16((kn + 31) / 32, a0, pa, b, split * pb, ahead, sums, GS_NR, k > 0, &f);
 					if (last) f = (unfinished){finish_sums, (int)m, 0, o, r0 + ra, q * GS_NR, sums};
 				}
 			}
-		}
 		finish_next(&f, BR);
 	}
 	bf16_end();
+	return 1;
 }
 
-_Static_assert(NC * SM * GS_NR + KC * GS_NR * (3 + PARTS) / 2 + 2 * SM + PARTS * SM * KC / 2 <= GS_SCRATCH,
-               "scratch too small for a task");
+enum { SPLIT_K = GS_SHARED / (2 * PARTS * BR) - 32 }; // the largest K of which 32 rows fit
+
+static void linear_split(gs_worker *w, const gs_linear *o) {
+	linear_packed(w, o, (int64_t)GS_SHARED / (2 * PARTS * padded(o->w.K)) / BR * BR, multiply_split);
+}
+
+_Static_assert(SM * GS_NR + KC * GS_NR * (3 + PARTS) / 2 <= GS_SCRATCH, "scratch too small for a task");
 
 #endif

@@ -68,22 +68,18 @@ __global__ void __launch_bounds__(128) attention_naive(const S stamp, const Atte
   T *y = static_cast<T *>(a.y) + (int64_t(b) * a.Q + query) * a.ldy + h * a.HS;
 
   float qf[N], o[N] = {}, m = -INFINITY, l = 0;
-#pragma unroll
   for (int i = 0; i < N; i++) qf[i] = lane + 32 * i < a.HS ? to_float(q[lane + 32 * i]) : 0;
   for (int j = 0; j < keys; j++, k += a.HS, v += a.HS) {
     float s = 0;
-#pragma unroll
     for (int i = 0; i < N; i++)
       if (lane + 32 * i < a.HS) s = fmaf(qf[i], to_float(k[lane + 32 * i]), s);
     s = warp_sum(s) * a.scale;
     const float top = fmaxf(m, s), shrink = exp2f(m - top), p = exp2f(s - top);
     m = top;
     l = l * shrink + p;
-#pragma unroll
     for (int i = 0; i < N; i++)
       if (lane + 32 * i < a.HS) o[i] = o[i] * shrink + p * to_float(v[lane + 32 * i]);
   }
-#pragma unroll
   for (int i = 0; i < N; i++)
     if (lane + 32 * i < a.HS) y[lane + 32 * i] = from_float<T>(keys > 0 ? o[i] / l : 0.0f);
 }
@@ -113,7 +109,6 @@ __device__ inline void unpack(const uint4 &v, float (&f)[4]) {
 }
 __device__ inline void unpack(const uint4 &v, float (&f)[8]) {  // bfloat16 is the upper half of a float32
   const uint32_t w[4] = {v.x, v.y, v.z, v.w};
-#pragma unroll
   for (int i = 0; i < 4; i++) {
     f[2 * i] = __uint_as_float(w[i] << 16);
     f[2 * i + 1] = __uint_as_float(w[i] & 0xffff0000u);
@@ -129,7 +124,6 @@ template <int N> __device__ inline void merge_lanes(float &m, float &l, float (&
   const float mine = exp2_fast(m - base), theirs = exp2_fast(other - base);
   m = top;
   l = l * mine + __shfl_xor_sync(0xffffffffu, l, mask) * theirs;
-#pragma unroll
   for (int i = 0; i < N; i++) o[i] = o[i] * mine + __shfl_xor_sync(0xffffffffu, o[i], mask) * theirs;
 }
 
@@ -167,7 +161,6 @@ template <int KEYS, typename T, int LANES>
 __device__ inline void load_keys(const SplitThread<T, LANES> &t, int group, int step, int keys, int fresh,
                                  SplitKeys<T> &got) {
   const uint4 zero = make_uint4(0, 0, 0, 0);
-#pragma unroll
   for (int i = 0; i < got.TURN; i++) {
     got.position[i] = (group + i * step) * KEYS + t.key;
     const bool ok = t.column_ok && got.position[i] < keys;
@@ -191,14 +184,11 @@ __device__ inline void add_keys(const SplitThread<T, LANES> &t, float scale, int
                                 const SplitKeys<T> &got, const float (&q)[N], float &m, float &l, float (&o)[N]) {
   constexpr int TURN = Chunk<T>::TURN;
   float s[TURN], top = m;
-#pragma unroll
   for (int i = 0; i < TURN; i++) {
     float k[N];
     unpack(got.k[i], k);
     s[i] = 0;
-#pragma unroll
     for (int e = 0; e < N; e++) s[i] = fmaf(q[e], k[e], s[i]);
-#pragma unroll
     for (int x = LANES / 2; x > 0; x >>= 1) s[i] += __shfl_xor_sync(0xffffffffu, s[i], x);
     if (sizeof(T) == 1) s[i] *= got.k_scale[i];
     s[i] = got.position[i] < keys ? s[i] * scale : -INFINITY;
@@ -207,15 +197,12 @@ __device__ inline void add_keys(const SplitThread<T, LANES> &t, float scale, int
   const float base = top == -INFINITY ? 0.0f : top, shrink = exp2_fast(m - base);
   m = top;
   l *= shrink;
-#pragma unroll
   for (int e = 0; e < N; e++) o[e] *= shrink;
-#pragma unroll
   for (int i = 0; i < TURN; i++) {
     const float p = exp2_fast(s[i] - base);
     float v[N];
     unpack(got.v[i], v);
     l += p;
-#pragma unroll
     for (int e = 0; e < N; e++) o[e] = fmaf(sizeof(T) == 1 ? p * got.v_scale[i] : p, v[e], o[e]);
     if (sizeof(T) > 1 && got.position[i] == fresh && t.column_ok && fresh < t.P) {
       *reinterpret_cast<uint4 *>(t.k_cache + int64_t(fresh) * t.HS) = got.k[i];
@@ -228,10 +215,8 @@ __device__ inline void add_keys(const SplitThread<T, LANES> &t, float scale, int
 template <int LANES, int N, int WARPS, int WIDTH>
 __device__ inline void store_parts(int lane, int warp, float m, float l, float (&o)[N], int column,
                                    float (&part_m)[WARPS], float (&part_l)[WARPS], float (&part_o)[WARPS][WIDTH]) {
-#pragma unroll
   for (int x = LANES; x < 32; x <<= 1) merge_lanes(m, l, o, x);
   if (lane < LANES)
-#pragma unroll
     for (int e = 0; e < N; e++) part_o[warp][column + e] = o[e];
   if (lane == 0) part_m[warp] = m, part_l[warp] = l;
 }
@@ -256,7 +241,6 @@ __global__ void __launch_bounds__(32 * WARPS, SM_WARPS / WARPS) attention_split(
   if (a.T == 1) {
     const int old_keys = min(__ldcg(a.pos + b) + 1 - (a.pad ? __ldcg(a.pad) : 0), a.P);
     const int old_groups = (old_keys + KEYS - 1) / KEYS, old_used = min(a.splits, (old_groups + TURN - 1) / TURN);
-#pragma unroll
     for (int i = 0; i < TURN; i++) {
       const int position = (split + i * old_used) * KEYS + thread.key;
       // One of the lanes that share a line of 128 bytes prefetches it.
@@ -296,11 +280,9 @@ __global__ void __launch_bounds__(32 * WARPS, SM_WARPS / WARPS) attention_split(
   store_parts<LANES>(lane, warp, m, l, o, thread.column, part_m, part_l, part_o);
   __syncthreads();
   float top = part_m[0];
-#pragma unroll
   for (int w = 1; w < WARPS; w++) top = fmaxf(top, part_m[w]);
   float sum = 0, out = 0;
   const int d = min(tid, WIDTH - 1);
-#pragma unroll
   for (int w = 0; w < WARPS; w++) {
     const float weight = exp2_fast(part_m[w] - top);  // a used block has a key, so top is finite
     sum = fmaf(weight, part_l[w], sum);
@@ -331,10 +313,8 @@ __global__ void __launch_bounds__(32 * WARPS, SM_WARPS / WARPS) attention_split(
   const float all = warp_max(part_top), weight = exp2_fast(part_top - all), total = warp_sum(weight * part_sum);
   out = 0;
   for (int s0 = 0; s0 < used; s0 += MAX_SPLITS / 4) {
-#pragma unroll
     for (int i = 0; i < MAX_SPLITS / 4; i++)
       value[i] = writes && s0 + i < used ? __ldcg(parts + (s0 + i) * stride + 2 + tid) : 0;
-#pragma unroll
     for (int i = 0; i < MAX_SPLITS / 4; i++) out = fmaf(__shfl_sync(0xffffffffu, weight, s0 + i), value[i], out);
   }
   if (writes) y[tid] = from_float<Row>(out / total);
@@ -386,7 +366,6 @@ __global__ void __launch_bounds__(32 * WARPS) attention_cluster(const S stamp, c
   const int hint = a.T == 1 ? __ldcg(a.pos + b) : 0;
   // one lane prefetches each line of 128 bytes
   if (a.T == 1 && thread.column_ok && thread.column * sizeof(T) % 128 == 0) {
-#pragma unroll
     for (int i = 0; i < TURN; i++) {
       const int position = (split + i * CLUSTER) * KEYS + thread.key;
       if (position < min(hint, a.P)) {
@@ -424,11 +403,9 @@ __global__ void __launch_bounds__(32 * WARPS) attention_cluster(const S stamp, c
   __syncthreads();
   if (tid < WIDTH) {
     float top = part_m[0];
-#pragma unroll
     for (int w = 1; w < WARPS; w++) top = fmaxf(top, part_m[w]);
     const float base = top == -INFINITY ? 0.0f : top;  // a block without keys
     float sum = 0, out = 0;
-#pragma unroll
     for (int w = 0; w < WARPS; w++) {
       const float weight = exp2_fast(part_m[w] - base);
       sum = fmaf(weight, part_l[w], sum);
@@ -450,11 +427,9 @@ __global__ void __launch_bounds__(32 * WARPS) attention_cluster(const S stamp, c
     const int d = split * SHARE + tid / CLUSTER, part = tid % CLUSTER;
     const float part_top = inbox[part][SHARE];
     float top = part_top;
-#pragma unroll
     for (int x = CLUSTER / 2; x > 0; x >>= 1) top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, x));
     const float weight = exp2_fast(part_top - (top == -INFINITY ? 0.0f : top));
     float sum = weight * inbox[part][SHARE + 1], out = weight * inbox[part][tid / CLUSTER];
-#pragma unroll
     for (int x = CLUSTER / 2; x > 0; x >>= 1) {
       sum += __shfl_xor_sync(0xffffffffu, sum, x);
       out += __shfl_xor_sync(0xffffffffu, out, x);

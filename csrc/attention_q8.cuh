@@ -19,7 +19,6 @@ struct Scales {
 // 0x4b before two zeros and a byte is the float32 of 2^23 plus the byte.
 __device__ inline void unpack(const uint4 &v, float (&f)[16]) {
   const uint32_t w[4] = {v.x, v.y, v.z, v.w};
-#pragma unroll
   for (int i = 0; i < 16; i++)
     f[i] = __uint_as_float(__byte_perm(w[i / 4] ^ 0x80808080u, 0x4b000000u, 0x7440 + i % 4)) - 8388736.0f;
 }
@@ -27,11 +26,9 @@ __device__ inline void unpack(const uint4 &v, float (&f)[16]) {
 // A lane's N values of a row of qkv, zeros if it has none.
 template <typename T, int N> __device__ inline void read_row(const T *row, bool ok, float (&f)[N]) {
   constexpr int EACH = 16 / sizeof(T);
-#pragma unroll
   for (int i = 0; i < N; i += EACH) {
     float part[EACH];
     unpack(ok ? *reinterpret_cast<const uint4 *>(row + i) : make_uint4(0, 0, 0, 0), part);
-#pragma unroll
     for (int e = 0; e < EACH; e++) f[i + e] = part[e];
   }
 }
@@ -39,9 +36,7 @@ template <typename T, int N> __device__ inline void read_row(const T *row, bool 
 // Rounds a row, of which each of LANES lanes has 16 values.
 template <int LANES> __device__ inline uint4 round8(const float (&f)[16], float &scale) {
   float top = 0;
-#pragma unroll
   for (int i = 0; i < 16; i++) top = fmaxf(top, fabsf(f[i]));
-#pragma unroll
   for (int x = LANES / 2; x > 0; x >>= 1) top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, x));
   scale = top / 127;
   const float inverse = scale > 0 ? 1 / scale : 0;
@@ -62,16 +57,13 @@ __device__ inline void begin_with_row(const Thread &t, float scale, int pos, boo
   read_row(t.row + t.C, t.column_ok, f);
   const uint4 k = round8<LANES>(f, k_scale);
   unpack(k, f);
-#pragma unroll
   for (int e = 0; e < 16; e++) s = fmaf(q[e], f[e], s);
-#pragma unroll
   for (int x = LANES / 2; x > 0; x >>= 1) s += __shfl_xor_sync(0xffffffffu, s, x);
   read_row(t.row + 2 * t.C, t.column_ok, f);
   const uint4 v = round8<LANES>(f, v_scale);
   if (!mine) return;
   m = s * k_scale * scale, l = 1;
   unpack(v, o);
-#pragma unroll
   for (int e = 0; e < 16; e++) o[e] *= v_scale;
   if (!t.column_ok || pos >= t.P) return;
   *reinterpret_cast<uint4 *>(t.k_cache + int64_t(pos) * t.HS) = k;
@@ -118,7 +110,6 @@ __global__ void __launch_bounds__(256) attention_widen(const S stamp, const Atte
     unpack(static_cast<const uint4 *>(cache)[first + at], f);
     const float scale = Scales(a, cache, head)[at / chunks];
     uint32_t *const to = reinterpret_cast<uint32_t *>((i < count ? keys : values) + (first + at) * 16);
-#pragma unroll
     for (int j = 0; j < 8; j++) to[j] = pack_bf16(f[2 * j] * scale, f[2 * j + 1] * scale);
   }
 }

@@ -31,16 +31,13 @@ __global__ void __launch_bounds__(THREADS) activate_kernel(const S stamp, const 
   raw[0] = *reinterpret_cast<const uint4 *>(from);
   float v[WIDTH];
   T *in = reinterpret_cast<T *>(raw);
-#pragma unroll
   for (int i = 0; i < WIDTH; i++) v[i] = to_float(in[i]);
   if (bias) {
-#pragma unroll
     for (int i = 0; i < WIDTH / 4; i++) {
       const float4 b = load4(bias + col + 4 * i);
       v[4 * i] += b.x, v[4 * i + 1] += b.y, v[4 * i + 2] += b.z, v[4 * i + 3] += b.w;
     }
   }
-#pragma unroll
   for (int i = 0; i < WIDTH; i++) in[i] = from_float<T>(activate(v[i], ACT));
   *reinterpret_cast<uint4 *>(to) = raw[0];
 }

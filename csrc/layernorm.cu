@@ -27,7 +27,6 @@ template <int ROW_WARPS> __device__ inline float row_sum(float v, float *scratch
   if (threadIdx.x % 32 == 0) scratch[threadIdx.x / 32] = v;
   __syncthreads();
   float sum = 0.0f;
-#pragma unroll
   for (int i = 0; i < ROW_WARPS; i++) sum += scratch[i];
   return sum;
 }
@@ -46,7 +45,6 @@ __global__ void __launch_bounds__(32 * WARPS) layernorm_kernel(const S stamp, La
 
   float4 gain[EARLY ? VECTORS : 1], bias[EARLY ? VECTORS : 1];
   if (EARLY) {
-#pragma unroll
     for (int i = 0; i < VECTORS; i++) {
       const int c = first + i * STRIDE;
       if (c < p.C) {
@@ -61,7 +59,6 @@ __global__ void __launch_bounds__(32 * WARPS) layernorm_kernel(const S stamp, La
 
   float *x = p.x + (size_t)row * p.ldx;
   float4 v[VECTORS];
-#pragma unroll
   for (int i = 0; i < VECTORS; i++) {
     const int c = first + i * STRIDE;
     v[i] = c < p.C ? load4(x + c) : make_float4(0, 0, 0, 0);
@@ -69,7 +66,6 @@ __global__ void __launch_bounds__(32 * WARPS) layernorm_kernel(const S stamp, La
   stamped.start();  // while the loads are in flight
   if (p.add) {
     auto add = [&](auto *from) {
-#pragma unroll
       for (int i = 0; i < VECTORS; i++) {
         const int c = first + i * STRIDE;
         if (c < p.C) v[i] = v[i] + load4(from + (size_t)row * p.ldadd + c);
@@ -77,7 +73,6 @@ __global__ void __launch_bounds__(32 * WARPS) layernorm_kernel(const S stamp, La
     };
     if (p.add_bf16) add((const __nv_bfloat16 *)p.add);
     else add((const float *)p.add);
-#pragma unroll
     for (int i = 0; i < VECTORS; i++) {
       const int c = first + i * STRIDE;
       if (c < p.C) store4(x + c, v[i]);
@@ -85,11 +80,9 @@ __global__ void __launch_bounds__(32 * WARPS) layernorm_kernel(const S stamp, La
   }
 
   float sum = 0.0f;
-#pragma unroll
   for (int i = 0; i < VECTORS; i++) sum += (v[i].x + v[i].y) + (v[i].z + v[i].w);
   const float mean = row_sum<ROW_WARPS>(sum, scratch[0]) / p.C;
   float squares = 0.0f;
-#pragma unroll
   for (int i = 0; i < VECTORS; i++) {
     v[i] = v[i] + make_float4(-mean, -mean, -mean, -mean);
     if (first + i * STRIDE < p.C) squares += (v[i].x * v[i].x + v[i].y * v[i].y) + (v[i].z * v[i].z + v[i].w * v[i].w);

@@ -61,9 +61,7 @@ __global__ __launch_bounds__(kThreads) void linear_naive(const S stamp, const X 
     __syncthreads();
 #pragma unroll
     for (int d = 0; d < kDeep; d++)
-#pragma unroll
       for (int i = 0; i < 4; i++)
-#pragma unroll
         for (int j = 0; j < 4; j++) acc[4 * i + j] = fmaf(xs[d][ty + 16 * i], ws[d][tx + 16 * j], acc[4 * i + j]);
     __syncthreads();
   }
@@ -73,7 +71,6 @@ __global__ __launch_bounds__(kThreads) void linear_naive(const S stamp, const X 
   for (int e = 0; e < 16; e++) {
     const int m = m0 + ty + 16 * (e / 4), n = n0 + tx + 16 * (e % 4);
     float v = acc[0];
-#pragma unroll
     for (int k = 0; k < 15; k++) acc[k] = acc[k + 1];
     if (m >= M || n >= N) continue;
     const size_t at = (size_t)m * ldy + n;

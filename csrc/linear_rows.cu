@@ -65,11 +65,9 @@ __global__ void __launch_bounds__(THREADS, resident(KB, M)) gemm_rows(const S st
   const int blocks = p.K / 32, first = blocks * rank / cluster + warp, end = blocks * (rank + 1) / cluster;
   const int n0 = (int)blockIdx.x / cluster * HIGH;
   Weights<Q8> loaded[2][KB];
-#pragma unroll
   for (int half = 0; half < 2; half++) {
     const char *const row =
         static_cast<const char *>(p.w) + (size_t)min(n0 + 8 * half + g, p.N - 1) * (Q8 ? GS_Q8_ROW(p.K) : 2 * p.K);
-#pragma unroll
     for (int k = 0; k < KB; k++)
       if (first + k * WARPS < end) loaded[half][k].load(row, first + k * WARPS, q);
       else loaded[half][k].clear();
@@ -79,38 +77,29 @@ __global__ void __launch_bounds__(THREADS, resident(KB, M)) gemm_rows(const S st
   auto row_of = [&](int e) { return ((int)threadIdx.x + e * THREADS) / HIGH; };
   const float bias = p.bias && n < p.N ? __ldg(p.bias + n) : 0.0f;
   uint4 a[KB], b[KB];
-#pragma unroll
   for (int k = 0; k < KB; k++) a[k] = loaded[0][k].wide(), b[k] = loaded[1][k].wide();
   const gs_stamped<S> stamped(stamp);
   gs_wait();
   stamped.start();
   float old[EACH];
-#pragma unroll
   for (int e = 0; e < EACH; e++) {
     const int m = rank * mine + row_of(e);
     old[e] = 0;
     if (p.add && row_of(e) < mine && m < p.M && n < p.N)
       old[e] = __ldcg(static_cast<const float *>(p.y) + (size_t)m * p.ldy + n);
   }
-#pragma unroll
   for (int from = 0; from < M; from += 8 * AT_ONCE) {
     uint4 x[AT_ONCE][KB];
-#pragma unroll
     for (int j = 0; j < AT_ONCE; j++) {
       const __nv_bfloat16 *const row =
           static_cast<const __nv_bfloat16 *>(p.x) + (size_t)min(from + 8 * j + g, p.M - 1) * p.ldx + q * 8;
-#pragma unroll
       for (int k = 0; k < KB; k++)  // beyond K weights are 0
         x[j][k] = __ldcg(reinterpret_cast<const uint4 *>(row + min(first + k * WARPS, blocks - 1) * 32));
     }
     float d[AT_ONCE][4] = {};
-#pragma unroll
     for (int k = 0; k < KB; k++)
-#pragma unroll
       for (int j = 0; j < AT_ONCE; j++) mma(d[j], a[k], b[k], x[j][k]);
-#pragma unroll
     for (int j = 0; j < AT_ONCE; j++)
-#pragma unroll
       for (int e = 0; e < 4; e++) sums[warp][from + 8 * j + 2 * q + e % 2][g + e / 2 * 8] = d[j][e];
   }
   __syncthreads();
@@ -124,11 +113,9 @@ __global__ void __launch_bounds__(THREADS, resident(KB, M)) gemm_rows(const S st
     else static_cast<float *>(p.y)[at] = z;
   };
   if (cluster > 1) cluster_wait();
-#pragma unroll
   for (int e = 0; e < EACH; e++) {
     const int m = row_of(e), row = threadIdx.x % HIGH;
     float sum = 0;
-#pragma unroll
     for (int w = 0; w < WARPS; w++) sum += sums[w][m][row];
     if (cluster == 1) finish(e, sum);
     else store_cluster1(shared_address(&others[rank * mine + m % mine][row]), m / mine, sum);

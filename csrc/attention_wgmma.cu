@@ -27,27 +27,27 @@ struct Prompt {
 };
 
 #ifdef GS_WGMMA
-// Blocks of keys and values, one after another. A wait for a phase must not come before the one before has ended: who
-// waits for a stage waits for each of its blocks, so where the warpgroups take turns, STAGES is a multiple of WGS.
+// The stage of a block of keys and values, then of the step-th after it. A wait for a phase must not come before the
+// phase before has ended: who waits for a stage waits for each of its blocks, as STAGES is a multiple of step.
 template <int KEYS> struct Ring {
-  static constexpr int VALUES = KEYS * HEAD * 2, STAGE = 2 * VALUES, STAGES = KEYS == 64 ? 3 * WGS : 4;
+  static constexpr int VALUES = KEYS * HEAD * 2, STAGE = 2 * VALUES, STAGES = KEYS == 64 ? 9 : 4;
   uint32_t tiles;
   uint64_t *full, *empty;
-  int before;  // blocks before those that are counted
-  __device__ int stage(int i) const { return (before + i) % STAGES; }
-  __device__ int phase(int i) const { return (before + i) / STAGES; }
-  __device__ uint32_t keys(int i) const { return tiles + stage(i) * STAGE; }
-  __device__ uint32_t values(int i) const { return keys(i) + VALUES; }
-  __device__ void wait(int i) const { mbarrier_wait(full + stage(i), phase(i) & 1); }
-  __device__ void wait_empty(int i) const { if (phase(i) > 0) mbarrier_wait(empty + stage(i), (phase(i) - 1) & 1); }
-  __device__ void give_back(int i) const { if (threadIdx.x % 128 == 0) mbarrier_arrive(empty + stage(i)); }
-  __device__ void copy(int i, const CUtensorMap &k, const CUtensorMap &v, int k_at, int v_at, int row, int at) const {
-    wait_empty(i);
-    mbarrier_expect(shared_address(full + stage(i)), STAGE);
+  int step, stage, parity;
+  __device__ uint32_t keys() const { return tiles + stage * STAGE; }
+  __device__ uint32_t values() const { return keys() + VALUES; }
+  __device__ void wait() const { mbarrier_wait(full + stage, parity); }
+  __device__ void wait_empty() const { mbarrier_wait(empty + stage, parity ^ 1); }
+  __device__ void give_back() const { if (threadIdx.x % 128 == 0) mbarrier_arrive(empty + stage); }
+  __device__ void next() { if ((stage += step) >= STAGES) stage -= STAGES, parity ^= 1; }
+  __device__ void copy(const CUtensorMap &k, const CUtensorMap &v, int k_at, int v_at, int row, int plane) {
+    wait_empty();
+    mbarrier_expect(shared_address(full + stage), STAGE);
     for (int j = 0; j < KEYS; j += ROWS) {
-      copy_box(keys(i) + j * HEAD * 2, k, k_at, row + j, at, full + stage(i));
-      copy_box(values(i) + j * HEAD * 2, v, v_at, row + j, at, full + stage(i));
+      copy_box(keys() + j * HEAD * 2, k, k_at, row + j, plane, full + stage);
+      copy_box(values() + j * HEAD * 2, v, v_at, row + j, plane, full + stage);
     }
+    next();
   }
 };
 
@@ -57,26 +57,27 @@ struct Sums {
 };
 // The blocks that a warpgroup attends to: new keys, the last ones first, then those of the cache.
 struct Span {
-  int first, step, end, fresh;  // from `fresh` on they are the cache's
-  int pos, barrier;             // keys in the cache; a named barrier of the warpgroup
-  int diagonal, last;           // of this block keys up to `last` count, for the second query 8 more
+  int first, end, fresh;  // from `fresh` on they are the cache's
+  int pos, barrier;       // keys in the cache; a named barrier of the warpgroup
+  int diagonal, last;     // of this block keys up to `last` count, for the second query 8 more
 };
 
 // Multiplies queries by keys, and weights by values while those of the next keys are computed.
 template <int KEYS>
-__device__ inline Sums attend(const Ring<KEYS> &ring, const Span &at, uint64_t q, float scale) {
+__device__ inline Sums attend(Ring<KEYS> &ring, const Span &at, uint64_t q, float scale) {
   Sums r = {{}, {-INFINITY, -INFINITY}, {}};
   float s[KEYS / 2], shrink[2];
+  bool grown;
   uint32_t weights[KEYS / 4];
   if (at.first >= at.end) return r;
-  auto multiply_keys = [&](int i) {
-    ring.wait(i);
+  auto multiply_keys = [&] {
+    ring.wait();
     wgmma_begin();
-    for (int j = 0; j < 4; j++) wgmma<KEYS>(s, q + 2 * j, tile_rows(ring.keys(i)) + 2 * j, j > 0);
+    for (int j = 0; j < 4; j++) wgmma<KEYS>(s, q + 2 * j, tile_rows(ring.keys()) + 2 * j, j > 0);
     wgmma_commit();
   };
-  auto multiply_values = [&](int i) {
-    for (int j = 0; j < KEYS / 16; j++) wgmma_registers(r.o, weights + 4 * j, tile_columns(ring.values(i)) + 128 * j);
+  auto multiply_values = [&](uint32_t values) {
+    for (int j = 0; j < KEYS / 16; j++) wgmma_registers(r.o, weights + 4 * j, tile_columns(values) + 128 * j);
     wgmma_commit();
   };
   auto weigh = [&](int i) {
@@ -87,50 +88,55 @@ __device__ inline Sums attend(const Ring<KEYS> &ring, const Span &at, uint64_t q
       for (int j = 0; j < KEYS / 2; j++)
         if (j / 4 * 8 + j % 2 > last + j / 2 % 2 * more) s[j] = -INFINITY;
     }
-    float top[4] = {r.m[0], r.m[1], r.m[0], r.m[1]}, sum[4] = {}, base[2];  // of halves of a row's values
+    float top[4] = {r.m[0], r.m[1], r.m[0], r.m[1]}, sum[4] = {};  // of halves of a row's values
     for (int j = 0; j < KEYS / 2; j += 2) top[j / 2 % 4] = fmaxf(top[j / 2 % 4], fmaxf(s[j], s[j + 1]));
-    for (int h = 0; h < 2; h++) {
-      top[h] = fmaxf(top[h], top[h + 2]);
+    for (int h = 0; h < 2; h++) top[h] = fmaxf(top[h], top[h + 2]);
+    // Weights are relative to the largest score of before, until one would exceed 2^8: o and l seldom change so.
+    grown = __any_sync(0xffffffffu, (top[0] - r.m[0]) * scale > 8 || (top[1] - r.m[1]) * scale > 8);
+    for (int h = 0; h < 2 && grown; h++) {
       top[h] = fmaxf(top[h], __shfl_xor_sync(0xffffffffu, top[h], 1));
       top[h] = fmaxf(top[h], __shfl_xor_sync(0xffffffffu, top[h], 2));
-      base[h] = top[h] * scale, shrink[h] = exp2_fast((r.m[h] - top[h]) * scale), r.m[h] = top[h];
+      shrink[h] = exp2_fast((r.m[h] - top[h]) * scale), r.l[h] *= shrink[h], r.m[h] = top[h];
     }
     for (int j = 0; j < KEYS / 2; j++) {
-      s[j] = exp2_fast(fmaf(s[j], scale, -base[j / 2 % 2]));
+      s[j] = exp2_fast(fmaf(s[j], scale, -r.m[j / 2 % 2] * scale));
       sum[j / 2 % 4] += s[j];
     }
-    for (int h = 0; h < 2; h++) r.l[h] = r.l[h] * shrink[h] + (sum[h] + sum[h + 2]);
+    for (int h = 0; h < 2; h++) r.l[h] += sum[h] + sum[h + 2];
     if (cut) {  // the rows of the cache from pos on hold anything, and 0 times that need not be 0
 #pragma unroll 1
       for (int c = (at.pos - from) * 128 + threadIdx.x % 128 * 16; c < ring.VALUES; c += 2048)
-        store_shared4(ring.values(i) + c, 0, 0, 0, 0);
+        store_shared4(ring.values() + c, 0, 0, 0, 0);
       show_shared();
       named_sync<128>(at.barrier);
     }
   };
   auto pack = [&] { for (int j = 0; j < KEYS / 4; j++) weights[j] = pack_bf16(s[2 * j], s[2 * j + 1]); };
-  multiply_keys(at.first);
+  multiply_keys();
   wgmma_wait<0>(s);
   weigh(at.first);
   pack();
-  int i = at.first;
-  for (int next = i + at.step; next < at.end; i = next, next += at.step) {
+  for (int i = at.first + ring.step; i < at.end; i += ring.step) {
+    const auto before = ring;
+    ring.next();
     keep_order(r.o);
-    multiply_keys(next);
-    multiply_values(i);
+    multiply_keys();
+    multiply_values(before.values());
     wgmma_wait<1>(s);
     keep_order(s);
-    weigh(next);
+    weigh(i);
     wgmma_wait<0>(r.o);
-    ring.give_back(i);
-    for (int j = 0; j < 32; j++) r.o[j] *= shrink[j / 2 % 2];
+    before.give_back();
+    if (grown)
+      for (int j = 0; j < 32; j++) r.o[j] *= shrink[j / 2 % 2];
     pack();
   }
   keep_order(r.o);
   wgmma_begin();
-  multiply_values(i);
+  multiply_values(ring.values());
   wgmma_wait<0>(r.o);
-  ring.give_back(i);
+  ring.give_back();
+  ring.next();
   return r;
 }
 
@@ -138,7 +144,7 @@ __device__ inline Sums attend(const Ring<KEYS> &ring, const Span &at, uint64_t q
 __device__ inline bool merge(Sums &r, int rank, uint32_t parts, uint64_t *handed, uint64_t *read, int k, float scale) {
   constexpr int PART = 9 * 2048;  // bytes of outputs, maxima and sums
   parts += threadIdx.x % 128 * 16;
-  if (k > 0) mbarrier_wait(read, (k - 1) & 1);  // all of the job before have been handed over, too
+  mbarrier_wait(read, (k & 1) ^ 1);  // all of the job before have been handed over, too
   if (rank > 0) {
     parts += (rank - 1) * PART;
     for (int j = 0; j < 32; j += 4) store_shared4(parts + j * 512, r.o[j], r.o[j + 1], r.o[j + 2], r.o[j + 3]);
@@ -197,8 +203,7 @@ __global__ void __launch_bounds__(128 * WGS + 128, 1)
   __shared__ int jobs[2][4];  // the tile of queries after the job's, sequence, head, position
   // Queries of two jobs, keys and values of a job's rows on their way to the cache, the ring, parts to merge.
   const uint32_t q_tiles = (shared_address(shared) + 1023) & ~1023u, rows = q_tiles + 2 * PER * TILE;
-  Ring<KEYS> ring = {rows + 2 * PER * TILE, full, empty, 0};
-  const uint32_t parts = ring.tiles + STAGES * ring.STAGE;
+  const uint32_t keys = rows + 2 * PER * TILE, parts = keys + STAGES * Ring<KEYS>::STAGE;
   // From a lane, so that the compiler knows that it is that of the whole warp.
   const int group = __shfl_sync(0xffffffffu, (int)threadIdx.x / 128, 0), thread = threadIdx.x % 128, lane = thread % 32;
   if (threadIdx.x == 0) {
@@ -215,20 +220,27 @@ __global__ void __launch_bounds__(128 * WGS + 128, 1)
   if (group == WGS) {
     give_registers<32>();
     if (thread > 0) return;
-    int taken = blockIdx.x, k = 0;
-    for (; taken < p.B * p.NH * depth; k++) {
+    Ring<KEYS> ring = {keys, full, empty, 1, 0, 0};
+    const int all = p.B * p.NH * depth;
+    for (int taken = blockIdx.x, k = 0;; k++) {
+      const int slot = k & 1;
+      mbarrier_wait(q_empty + slot, (k / 2 + 1) & 1);
+      if (taken >= all) {
+        jobs[slot][0] = 0;
+        mbarrier_arrive(q_full + slot), mbarrier_arrive(q_full + slot);
+        return bulk_written();
+      }
       const int first = taken / (BUNCH * depth) * BUNCH, height = min(BUNCH, p.B * p.NH - first),
                 in = taken - first * depth, end = tiles - in / height * PER, of = first + in % height, b = of / p.NH,
-                h = of % p.NH, fresh = (end * ROWS + KEYS - 1) / KEYS, slot = k & 1;
+                h = of % p.NH, fresh = (end * ROWS + KEYS - 1) / KEYS;
       if (k == 0) gs_wait();
       const int pos = __ldcg(p.pos + b);
-      if (k > 1) mbarrier_wait(q_empty + slot, (k / 2 - 1) & 1);
       mbarrier_expect(shared_address(q_full + slot), PER * TILE);
 #pragma unroll 1
       for (int g = 0; g < PER; g++)
         copy_box(q_tiles + (slot * PER + g) * TILE, p.qkv, h * HEAD, pad + (end - PER + g) * ROWS, b, q_full + slot);
       auto copy_new = [&](int i) {
-        ring.copy(i, p.qkv, p.qkv, (p.NH + h) * HEAD, (2 * p.NH + h) * HEAD, pad + (fresh - 1 - i) * KEYS, b);
+        ring.copy(p.qkv, p.qkv, (p.NH + h) * HEAD, (2 * p.NH + h) * HEAD, pad + (fresh - 1 - i) * KEYS, b);
       };
       copy_new(0);
       bulk_read();
@@ -238,9 +250,8 @@ __global__ void __launch_bounds__(128 * WGS + 128, 1)
         copy_box(rows + g * TILE, p.rows, ((1 + g % 2) * p.NH + h) * HEAD, pad + (end - PER + g / 2) * ROWS, b, &own);
       jobs[slot][0] = end, jobs[slot][1] = b, jobs[slot][2] = h, jobs[slot][3] = pos;  // which has come meanwhile
       mbarrier_arrive(q_full + slot);
-      int i = 1;
-      for (; i < fresh; i++) copy_new(i);
-      for (; i < fresh + (pos + KEYS - 1) / KEYS; i++) ring.copy(i, p.keys, p.values, 0, 0, (i - fresh) * KEYS, of);
+      for (int i = 1; i < fresh; i++) copy_new(i);
+      for (int row = 0; row < pos; row += KEYS) ring.copy(p.keys, p.values, 0, 0, row, of);
       mbarrier_wait(&own, k & 1);
       show_shared();
 #pragma unroll 1
@@ -252,21 +263,17 @@ __global__ void __launch_bounds__(128 * WGS + 128, 1)
                      count * HEAD * 2);
       }
       bulk_commit();
-      ring.before += i;
-      ring.wait_empty(0);  // the next job is taken when there is room for its keys: long ones begin first everywhere
+      ring.wait_empty();  // the next job is taken when there is room for its keys: long ones begin first everywhere
       taken = (int)(gridDim.x + atomicAdd(p.queue, 1));
-      if (taken == (int)gridDim.x + p.B * p.NH * depth - 1) *p.queue = 0;  // nobody takes one after this
+      if (taken == (int)gridDim.x + all - 1) *p.queue = 0;  // nobody takes one after this
     }
-    if (k > 1) mbarrier_wait(q_empty + (k & 1), (k / 2 - 1) & 1);
-    jobs[k & 1][0] = 0;
-    mbarrier_arrive(q_full + (k & 1)), mbarrier_arrive(q_full + (k & 1));
-    return bulk_written();
   }
   take_registers<160>();
   const gs_stamped<gs_stamp> stamped(stamp);
   gs_wait();
   stamped.start();
-  for (int k = 0;; k++) {
+  Ring<KEYS> ring = {keys, full, empty, WGS / PER, QUEUE ? 0 : group, 0};
+  for (int k = 0, next = group;; k++) {
     const int *const job = jobs[k & 1];  // read again where it is needed again, which saves registers
     mbarrier_wait(q_full + (k & 1), k / 2 & 1);
     if (k > 0) bulk_read(), mbarrier_arrive(q_empty + 1 - (k & 1));
@@ -277,13 +284,13 @@ __global__ void __launch_bounds__(128 * WGS + 128, 1)
       for (int i = threadIdx.x; i < pad * 8; i += 128 * WGS)
         *reinterpret_cast<uint4 *>(p.y + ((int64_t)job[1] * p.T + i / 8) * p.ldy + job[2] * HEAD + i % 8 * 8) = {};
     const int diagonal = !QUEUE ? 0 : tile() < 0 ? blocks : fresh - 1 - tile() * ROWS / KEYS;
-    for (int i = 0; i < diagonal; i++) ring.wait(i), ring.give_back(i);  // keys after its rows
+    for (int i = 0; i < diagonal; i++) ring.wait(), ring.give_back(), ring.next();  // keys after its rows
     const uint32_t q_tile = q_tiles + ((k & 1) * PER + (QUEUE ? group : 0)) * TILE;
-    const int rank = (group + 2 * ring.before) % WGS;  // they go on in turns
-    const Span span = {QUEUE ? diagonal : rank, QUEUE ? 1 : WGS, blocks, fresh, pos, 1 + group,
+    const int rank = next;  // the first block that this warpgroup takes; that of 0 merges
+    next = (rank + (WGS - 1) * blocks) % WGS;
+    const Span span = {QUEUE ? diagonal : rank, blocks, fresh, pos, 1 + group,
                        diagonal, tile() * ROWS % KEYS + thread / 32 * 16 + lane / 4};
     Sums r = attend(ring, span, tile_rows(q_tile), p.scale);
-    ring.before += blocks;
     if (QUEUE ? tile() < 0 : !merge(r, rank, parts, &handed, &read, k, p.scale)) continue;
     if (QUEUE) named_sync<128>(1 + group);  // all have read the queries: y takes their place
     store_rows(p.out, r, job[2] * HEAD, pad + tile() * ROWS, job[1], q_tile);

@@ -1,6 +1,8 @@
 // What the host computes for a launch of a decode kernel. k is the kernel: its members have the names of Traits.
 #pragma once
 
+#include <algorithm>
+
 #include "decode_sample.cuh"
 
 namespace {
@@ -79,9 +81,8 @@ int64_t ring_at_least(const Kernel &k, const Params &p) {
   const int64_t rows = k.TILE_ROWS * (int64_t)k.ROW_BYTES + k.PAD, wide = p.x.rows * (int64_t)k.CHUNK_PITCH;
   const int64_t keys = (k.BATCHED ? k.CHUNK : part_of(p.P, SPLITS)) * (int64_t)(2 * HEAD);
   // All of a step of 4C inputs is one tile where there is one chunk.
-  const int64_t tiles = k.WIDE ? 3 * wide : 2 * wide, two = 3 * (rows > keys ? rows : keys);
-  int64_t least = tiles > two ? tiles : two;
-  if (k.HALVES) least = wide + rows > 3 * keys ? wide + rows : 3 * keys;  // one half
+  int64_t least = std::max((k.WIDE ? 3 : 2) * wide, 3 * std::max(rows, keys));
+  if (k.HALVES) least = std::max(wide + rows, 3 * keys);  // one half
   // Two groups of sequences read all tiles of 4C inputs before the first one is free.
   const int64_t all = (k.CHUNKS + 1) * wide;
   return k.WIDE && k.BATCHED && p.B > k.GROUP && least < all ? all : least;

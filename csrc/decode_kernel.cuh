@@ -53,9 +53,8 @@ struct Traits {
   static constexpr int X_VALUES = BATCHED ? BF16_PER_PACKET : F32_PER_PACKET, ROW_LANES = BATCHED ? 4 : MANY ? 8 : 32;
   static constexpr bool SAMPLES_EACH = SAMPLES && MANY;
   static constexpr bool BYTES = Q8 && !BATCHED;  // bytes are multiplied; of several sequences weights are widened
-  static constexpr int PROMPT_ROWS = !PROMPT  ? 1
-                                     : NB > 4 ? GROUP  // of the widest models there is no room for two
-                                              : GS_PERSISTENT_ROWS;
+  // Of prompts of the widest models there is no room for two groups.
+  static constexpr int PROMPT_ROWS = !PROMPT ? 1 : NB > 4 ? GROUP : GS_PERSISTENT_ROWS;
   // Tokens of a launch, at most: their keys take room from weights where there are many layers or sequences.
   static constexpr int TOKENS = PROMPT ? 1 : BATCHED || NB > 2 ? GS_PERSISTENT_TOKENS / 2 : GS_PERSISTENT_TOKENS;
   static constexpr int C = 32 * WARPS * NB;
@@ -73,7 +72,7 @@ struct Traits {
   // The same of several rows, where a lane has packets of row lane % 4, of x of sequences lane % 8. Of drafts the last
   // lanes' last packets of x are not of the part.
   static constexpr int XP = BATCHED ? NB > 2 ? NB + 4 : NB + 1 : NB > 2 ? 8 : (SMALL / 3 + 2) / 8 + 1,
-                       HP = NB > 2 ? 16 : (LARGE / 6 + 4) / 8 + 1;
+                       HP = NB > 4 ? 16 : NB > 2 ? 14 : (LARGE / 6 + 4) / 8 + 1;
   static constexpr int HEADS = (NB + 2) / 2 - (NB == 2 || NB == 4);  // heads of which a warp's part of C has values
   static constexpr bool WIDE = NB > 2;
   static constexpr int GAINS = BATCHED || (WIDE && VERIFY) ? SMALL : 1;  // of a warp's part that are in shared memory
@@ -95,17 +94,8 @@ struct Traits {
   // Of such a tile: bytes of a row, and from one to the next, against bank conflicts.
   static constexpr int CHUNK_BYTES = LONG_BYTES / CHUNKS;
   static constexpr int CHUNK_PITCH = CHUNK_BYTES + (Q8 ? (160 - CHUNK_BYTES % 128) % 128 : 64);
-  // Blocks of 4C inputs that a warp has in registers before x arrives, in steps of so many rows; fewer where registers
-  // would spill.
-  __host__ __device__ static constexpr int keep(int rows) {
-    const int less = NB != 2 || WARPS < 8 ? 0
-                     : rows == 1 ? (VERIFY ? 7 : SAMPLES || STAMPS ? 4 : 0)
-                     : BATCHED && (STAMPS || PROMPT) ? 7
-                     : SAMPLES                       ? 6
-                     : BATCHED                       ? 5
-                                                     : 4;
-    return HALVES ? LB / 2 : BATCHED && WIDE ? 2 : WIDE ? NB : LB - less;
-  }
+  // Pairs of blocks of 4C inputs that a warp has in registers before x arrives.
+  static constexpr int KEEP = HALVES || !WIDE ? LB / 2 : BATCHED ? (NB > 4 ? 2 : 4) : NB;
   static constexpr int FRAGMENTS = WIDE && BATCHED ? 1 : 2;    // of 16 rows that a warp has in registers
   static constexpr int CHUNK = KEYS * (WARPS - 1);  // keys that are copied at once, if there are several sequences
   // The part of x of a sequence in shared memory, in values: where its low halves begin, and the next sequence. The two
@@ -114,8 +104,7 @@ struct Traits {
   // Lanes that store packets of several rows at once have banks of their own.
   static constexpr int BANKS = MANY ? 16 : 0, ROW = LARGE / (TIGHT && HALVES ? 2 : 1) + BANKS, QROW = HEAD + BANKS;
   static constexpr int XROW = BATCHED ? SMALL + 8 : 2 * LOW + BANKS;
-  static constexpr int XROWS = AT_ONCE;
-  static constexpr int X = XROWS * XROW > (MANY ? 4 : 1) * ROW ? XROWS * XROW : (MANY ? 4 : 1) * ROW;
+  static constexpr int X = AT_ONCE * XROW > (MANY ? 4 : 1) * ROW ? AT_ONCE * XROW : (MANY ? 4 : 1) * ROW;
   // Room for the sums of a sequence; of rows also for their outputs of attention, in other steps.
   static constexpr int SUMS = VERIFY && !TIGHT ? HEAD + 8 : BATCHED && WIDE ? 24 : MANY ? 40 : 32;
   // Of attention: room for those of a row; of the widest models that of gains, which are in other steps.
@@ -145,19 +134,26 @@ template <typename Traits> struct Shared {
   static constexpr int WARPS = Traits::WARPS;
   uint64_t full[TILES], empty[TILES];
   uint32_t base[TILES], size[TILES];                  // where tiles begin, their sizes
-  alignas(16) float part[2][WARPS][Traits::AT_ONCE][Traits::SUMS];  // sums over a warp's part of K
+  union {
+    struct {
+      alignas(16) float part[2][WARPS][Traits::AT_ONCE][Traits::SUMS];  // sums over a warp's part of K
+      alignas(16) uint16_t x[WARPS][16 + Traits::X];  // a warp's part of x, with room for packets that overlap its ends
+    };
+    // SequenceCandidates, when the logits are computed.
+    alignas(16) unsigned char rooms[Traits::SAMPLES_EACH ? Traits::AT_ONCE * sizeof(SequenceCandidates) : 1];
+  };
   // Of a lane's values of x: the sum of differences from `about`, and that of their squares.
-  float2 lanes[Traits::XROWS * WARPS][Traits::BATCHED ? Traits::ROW_LANES : 32];
-  float about[Traits::XROWS];  // the first value of x; of sequences 0
+  float2 lanes[Traits::ROWS * WARPS][32];
+  float about[Traits::ROWS];  // the first value of x; of sequences 0
   uint64_t deadline;  // when waiting has been too long
   uint64_t polled;    // when a warp was last found to wait for packets for long
   int aborted;        // a block has waited too long
   int polling;        // whether a warp has waited for packets for long since `polled`
-  int token[Traits::XROWS], pos0[Traits::BATCHED ? 8 : 1];
+  int token[Traits::AT_ONCE], pos0[Traits::BATCHED ? 8 : 1];
   Verified verified;
   int step;  // decode steps that have ended
-  float own[Traits::XROWS][16];  // the block's rows of the residual stream; of one row they are in registers
-  LayerNormStats norm[Traits::XROWS];  // of a step
+  float own[Traits::AT_ONCE][16];  // the block's rows of the residual stream; of one row they are in registers
+  LayerNormStats norm[Traits::ROWS];  // of a step
   Found<Traits> found;
   uint64_t arrived[2];  // when the inputs of a step had
   uint32_t near[NEAR_WORDS];  // a bit for each pair of pages: the second one is near
@@ -171,11 +167,6 @@ struct Span {
 
 template <typename Traits> struct Work {
   static constexpr int WARPS = Traits::WARPS, NB = Traits::NB;
-  union {
-    alignas(16) uint16_t x[WARPS][16 + Traits::X];  // a warp's part of x, with room for packets that overlap its ends
-    // SequenceCandidates, when the logits are computed.
-    alignas(16) unsigned char rooms[Traits::SAMPLES_EACH ? Traits::XROWS * sizeof(SequenceCandidates) : 1];
-  };
   // Of attention: output, maximum, sum; with room for LogitsOrSorted where there are few warps.
   alignas(16) float out[2][Traits::VERIFY ? 1 : WARPS < 8 ? 8 : WARPS][HEAD + 4];
   alignas(16) float weight[WARPS][Traits::ROWS][Traits::WEIGHTS];           // of attention: of keys
@@ -184,7 +175,7 @@ template <typename Traits> struct Work {
   __device__ float *gain(int warp) { return Traits::TIGHT ? weight[warp][0] : gains[Traits::TIGHT ? 0 : warp]; }
   uint32_t slice_x[Traits::XU][WARPS][32], slice_h[Traits::HU][WARPS][32];  // packed places of lanes
   uint32_t slice_q[3][WARPS * NB / 2][16];                                  // of q, k and v of a head
-  uint32_t slice_o[Traits::XROWS][WARPS * NB / 2];  // the first packet of attention's output of a head
+  uint32_t slice_o[Traits::AT_ONCE][WARPS * NB / 2];  // the first packet of attention's output of a head
 };
 
 #if __CUDA_ARCH__ >= 900
@@ -246,7 +237,7 @@ __device__ inline bf16 *tail_of(const Params &p, int n) {
 template <typename Traits>
 __device__ inline float *out_of(Shared<Traits> &sh, Work<Traits> &work, int buffer, int warp, int row) {
   // Of the widest models where low halves of x are in other steps; x of the next step has none.
-  if (Traits::TIGHT) return reinterpret_cast<float *>(&work.x[warp][8 + row * Traits::XROW + Traits::LOW]);
+  if (Traits::TIGHT) return reinterpret_cast<float *>(&sh.x[warp][8 + row * Traits::XROW + Traits::LOW]);
   return Traits::VERIFY ? sh.part[buffer][warp][Traits::VERIFY ? row : 0] : work.out[buffer][Traits::VERIFY ? 0 : warp];
 }
 
@@ -333,11 +324,19 @@ template <typename Traits> __device__ void copy_weights(const Params &p, Shared<
 
 // ---------------------------------------------------------------- the warps that finish
 
+// LayerNorm of a row: of sequences lane r has that of row r.
+template <typename Traits>
+__device__ inline LayerNormStats norm_of(const Shared<Traits> &sh, const LayerNormStats &lane, int r) {
+  if constexpr (!Traits::BATCHED) return sh.norm[r];
+  else return {__shfl_sync(~0u, lane.mean, r), __shfl_sync(~0u, lane.scale, r)};
+}
+
 // Publishes outputs [from, from + left) of rows, from the sums of a batch, when wait() has returned. A lane has row
 // lane % 4 of four and one of six outputs: packets of all rows lie beside each other, a warp writes whole lines.
 template <typename Traits, typename Wait>
 __device__ __forceinline__ void finish_rows(const Params &p, Shared<Traits> &sh, const BlockStep &s, int f, int buffer,
-                                            int from, int left, int rows, uint32_t epoch, Wait wait) {
+                                            int from, int left, int rows, uint32_t epoch, const LayerNormStats &each_lane,
+                                            Wait wait) {
   constexpr int EACH = 6;
   const int lane = threadIdx.x % 32, o = min(lane / 4, EACH - 1), out = s.out, act = s.act;
   const bool residual = out == GS_PERSISTENT_RESIDUAL, norm = s.gain != nullptr,
@@ -364,18 +363,16 @@ __device__ __forceinline__ void finish_rows(const Params &p, Shared<Traits> &sh,
     if (!waited) wait();
     waited = true;
     LayerNormStats of = {0, 1};
-    if (norm) of = sh.norm[r];
+    if (norm) of = norm_of<Traits>(sh, each_lane, r);
 #pragma unroll
-    for (int m = 0; m < 2; m++)  // there may be one, but the other one is there as soon
+    for (int m = 0; m < 2; m++) {  // there may be one, but the other one is there as soon
       y[m] = sum_of_parts<Traits::WARPS>([&](int w) {
         return __uint_as_float(load_shared32(part + m * EACH * 4 + w * (int)sizeof(sh.part[0][0])));
       });
-#pragma unroll
-    for (int m = 0; m < 2; m++) y[m] = apply_layernorm(y[m], of, sums[m], bias[m]);
-    if (act) {
-#pragma unroll
-      for (int m = 0; m < 2; m++) y[m] = gelu(y[m]);
+      y[m] = apply_layernorm(y[m], of, sums[m], bias[m]);
     }
+#pragma unroll
+    for (int m = 0; m < 2 && act; m++) y[m] = gelu(y[m]);
     delay();
     uint32_t u[3];
     if (residual) {
@@ -422,7 +419,6 @@ __device__ __forceinline__ void finish_span(const Params &p, Shared<Traits> &sh,
   constexpr bool BATCHED = Traits::BATCHED, MANY = ROWS > 1, VERIFY = MANY && !BATCHED;
   const int lane = threadIdx.x % 32, b = blockIdx.x;
   const int row0 = first_row_of<Traits, ROWS>(sh), side = side_of<Traits>(p);
-  const int lanes = WARPS * (BATCHED ? 32 / side : 32);  // that have packets of a row of x, of all warps
   const float over_c = 1.0f / (float)p.C;
   // The lane's packet of those that are stored, and of a packet its copy: half a warp stores each.
   const int l = lane % 16;
@@ -493,7 +489,7 @@ __device__ __forceinline__ void finish_span(const Params &p, Shared<Traits> &sh,
     const int out = s.out, act = s.act;
     const int batch = Traits::batch(out);
     int row = s.row + lane, packet = l;
-    LayerNormStats one = {0, 1};  // of one row
+    LayerNormStats one = {0, 1};  // of one row; of sequences that of row lane % side
 #pragma unroll 1
     for (int rest = s.rows; rest > 0; rest -= batch, row += batch, packet += batch / BF16_PER_PACKET) {
       const int left = min(rest, batch);
@@ -506,23 +502,22 @@ __device__ __forceinline__ void finish_span(const Params &p, Shared<Traits> &sh,
       auto wait = [&] {
         if (norm && rest == s.rows) {
           barrier_sync<Traits>(SUMMED + (BATCHED ? buffer : 0));
-          if constexpr (MANY) {
+          if constexpr (VERIFY) {
 #pragma unroll 1
             for (int n = f; n < rows; n += FINISH * MINE) {
               LayerNormStats of[MINE];
 #pragma unroll
               for (int m = 0; m < MINE; m++) {
                 const int j = min(n + m * FINISH, ROWS - 1);
-                of[m] = layernorm_of_lanes<WARPS, BATCHED ? 8 : 32>(
-                    &sh.lanes[0][0] + j * lanes, lanes, BATCHED ? 0 : sh.about[j], over_c, p.eps);
+                of[m] = layernorm_of_lanes<WARPS>(sh.lanes[j * WARPS], 1, sh.about[j], over_c, p.eps);
               }
               // Stored after both are computed, which waits for the loads of both at once.
 #pragma unroll
               for (int m = 0; m < MINE; m++)
                 if (n + m * FINISH < ROWS) sh.norm[n + m * FINISH] = of[m];
             }
-          } else if (f == 0) {
-            one = layernorm_of_lanes<WARPS, 32>(&sh.lanes[0][0], lanes, sh.about[0], over_c, p.eps);
+          } else if (BATCHED || f == 0) {
+            one = layernorm_of_lanes<WARPS>(sh.lanes[0], BATCHED ? side : 1, BATCHED ? 0 : sh.about[0], over_c, p.eps);
           }
         }
         barrier_sync<Traits>(FULL + buffer);
@@ -530,7 +525,7 @@ __device__ __forceinline__ void finish_span(const Params &p, Shared<Traits> &sh,
       const bool beside = MANY && out != GS_PERSISTENT_LOGITS;
       if (beside) {
         if constexpr (MANY)
-          finish_rows<Traits>(p, sh, s, f, buffer, s.rows - rest, left, rows, epoch, wait);
+          finish_rows<Traits>(p, sh, s, f, buffer, s.rows - rest, left, rows, epoch, one, wait);
       } else {
         wait();
       }
@@ -543,7 +538,7 @@ __device__ __forceinline__ void finish_span(const Params &p, Shared<Traits> &sh,
         for (int m = 0; m < MINE; m++) {
           const int n = MANY ? min(n0 + m * FINISH, ROWS - 1) : n0;
           LayerNormStats of = one;
-          if (MANY && norm) of = sh.norm[n];
+          if (MANY && norm) of = norm_of(sh, one, n);
           const uint32_t at = shared_address(&sh.part[buffer][0][n][lane]);
           y[m] = sum_of_parts<WARPS>(
               [&](int w) { return __uint_as_float(load_shared32(at + w * (int)sizeof(sh.part[0][0]))); });
@@ -671,7 +666,7 @@ __device__ __forceinline__ void compute_span(const Params &p, Shared<Traits> &sh
       Traits::BATCHED || Traits::TIGHT || ((Traits::VERIFY || (Traits::STAMPS && Traits::SAMPLES)) && NB == 2);
   const int lane = opaque_if<SPILLS>(threadIdx.x) % 32, g = lane / 4, q = lane % 4;
   warp = opaque_if<Traits::TIGHT || (NB == 5 && Traits::Q8 && Traits::PROMPT && Traits::STAMPS)>(warp);
-  uint16_t *const xs = work.x[warp] + 8;  // the part of x, high halves, then low
+  uint16_t *const xs = sh.x[warp] + 8;  // the part of x, high halves, then low
   const uint32_t fragment = shared_address(xs) + q * 16;
   uint32_t &need = progress.need;
   unsigned &tile = progress.tile, &buffer = progress.buffer;
@@ -714,23 +709,25 @@ __device__ __forceinline__ void compute_span(const Params &p, Shared<Traits> &sh
         bf16 *const tail_k = tail_of(p, Traits::PROMPT ? 0 : s.tail + (BATCHED ? (n - s.row) / (int)gridDim.x : 0)),
                     *const tail_v = tail_k + (Traits::PROMPT ? p.B : p.tokens) * HEAD;
         uint32_t kb = shared_address(tail_k), vb = shared_address(tail_v);
-        unsigned tile_k = tile % TILES, tile_v = tile_k;
-        auto take = [&](bool first) {  // waits for keys and values
-          tile_k = tile % TILES;
-          const uint32_t keys_at = wait_first_tile<Traits>(p, sh, tile, i, [&] { return first && warp == 0; });
-          if (!launch) kb = keys_at;
-          next();
-          tile_v = tile % TILES;
-          const uint32_t values_at = wait_first_tile<Traits>(p, sh, tile, i, [&] { return first && warp == 0; });
-          if (!launch) vb = values_at;
+        auto take = [&](uint32_t &to, bool first) {  // waits for keys, or values
+          const uint32_t at = wait_first_tile<Traits>(p, sh, tile, i, [&] { return first && warp == 0; });
+          if (!launch) to = at;
           next();
         };
-        if (keys > 0) take(true);
+        auto give = [&] {
+          for (int n = 1; lane == 0 && keys > 0 && n <= 2; n++) mbarrier_arrive(&sh.empty[(tile - n) % TILES]);
+        };
+        if (keys > 0) take(kb, true), take(vb, true);
         const size_t behind = of_cache.first + (size_t)keys * (HEAD * sizeof(bf16));
-        bf16 *const cache_k = (bf16 *)(const_cast<char *>(s.source) + behind), *const cache_v =
-                                                                                   (bf16 *)(const_cast<char *>(
-                                                                                                s.source_v) +
-                                                                                            behind);
+        bf16 *const cache_k = (bf16 *)(const_cast<char *>(s.source) + behind),
+                    *const cache_v = (bf16 *)(const_cast<char *>(s.source_v) + behind);
+        auto write_cache = [&](int first, int rows) {
+#pragma unroll 1
+          for (int at = first * HEAD, end = at + rows * HEAD; at < end; at += HEAD) {
+            reinterpret_cast<uint32_t *>(cache_k + at)[lane] = reinterpret_cast<const uint32_t *>(tail_k + at)[lane];
+            reinterpret_cast<uint32_t *>(cache_v + at)[lane] = reinterpret_cast<const uint32_t *>(tail_v + at)[lane];
+          }
+        };
         int have = launch    ? (last ? (Traits::PROMPT ? item.row : place()) + many : 0)
                    : BATCHED ? min(keys, Traits::CHUNK)
                              : keys;
@@ -739,10 +736,13 @@ __device__ __forceinline__ void compute_span(const Params &p, Shared<Traits> &sh
         uint32_t v[KEYS];
 #pragma unroll
         for (int k = 0; k < KEYS && Traits::READS_BACK; k++) v[k] = 0;  // else registers hold it between steps
+        // Odd keys, and columns of q, begin with the second half of the dimensions, which lies in other banks.
+        const int odd = BATCHED ? g % 2 : 0;
         auto load = [&](int at) {
-          const uint32_t row = kb + min(at + g, have - 1) * 128 + q * 16,
-                         row8 = kb + min(at + g + 8, have - 1) * 128 + q * 16;
-          a0 = load_shared(row), b0 = load_shared(row8), a1 = load_shared(row + 64), b1 = load_shared(row8 + 64);
+          const uint32_t row = kb + min(at + g, have - 1) * 128 + q * 16 + odd * 64,
+                         row8 = kb + min(at + g + 8, have - 1) * 128 + q * 16 + odd * 64;
+          a0 = load_shared(row), b0 = load_shared(row8);
+          a1 = load_shared(row + 64 - odd * 128), b1 = load_shared(row8 + 64 - odd * 128);
 #pragma unroll
           for (int k = 0; k < KEYS; k++) v[k] = load_shared32(vb + min(at + k, have - 1) * 128 + lane * 4);
         };
@@ -801,24 +801,11 @@ __device__ __forceinline__ void compute_span(const Params &p, Shared<Traits> &sh
           note_arrived<Traits>(sh, warp, buffer);
           if (Traits::READS_BACK) wait_copies();
           __syncwarp();
-          if (Traits::PROMPT && launch && item.row == p.B - 1) {  // which has them all
-#pragma unroll 1
-            for (int r = 0; r < p.B; r++) {
-              reinterpret_cast<uint32_t *>(cache_k + r * HEAD)[lane] =
-                  reinterpret_cast<const uint32_t *>(tail_k + r * HEAD)[lane];
-              reinterpret_cast<uint32_t *>(cache_v + r * HEAD)[lane] =
-                  reinterpret_cast<const uint32_t *>(tail_v + r * HEAD)[lane];
-            }
-          }
-          if (BATCHED && !Traits::PROMPT && launch) {
-            reinterpret_cast<uint32_t *>(cache_k + t * HEAD)[lane] =
-                reinterpret_cast<const uint32_t *>(tail_k + t * HEAD)[lane];
-            reinterpret_cast<uint32_t *>(cache_v + t * HEAD)[lane] =
-                reinterpret_cast<const uint32_t *>(tail_v + t * HEAD)[lane];
-          }
+          if (Traits::PROMPT ? launch && item.row == p.B - 1 : BATCHED && launch)  // the last row has them all
+            write_cache(Traits::PROMPT ? 0 : (int)t, Traits::PROMPT ? p.B : 1);
           // Of several rows, columns 2j and 2j + 1 have that of row j: a lane then has the scores of row q.
-          const uint32_t from = fragment + (VERIFY ? g / 2 * (Traits::QROW * 2) : 0);
-          q0 = load_shared(from), q1 = load_shared(from + 64);
+          const uint32_t from = fragment + (VERIFY ? g / 2 * (Traits::QROW * 2) : 0) + odd * 64;
+          q0 = load_shared(from), q1 = load_shared(from + 64 - odd * 128);
         }
         int done = 0;  // keys of chunks before
 #pragma unroll 1
@@ -832,8 +819,8 @@ __device__ __forceinline__ void compute_span(const Params &p, Shared<Traits> &sh
             // Keys g and g + 8: of column 0 in the lanes of q = 0, of several rows that of row q. In powers of 2.
             const float scale = 0.125f * 1.4426950408889634f;
             const int end = VERIFY && launch ? have - many + 1 + q : have;  // a row has keys up to its own
-            const float s0 = at + g < end ? (d0[0] + d1[0]) * scale : -1e30f,
-                        s1 = at + g + 8 < end ? (d0[2] + d1[2]) * scale : -1e30f;
+            const float s0 = at + g < end ? (odd ? d0[1] + d1[1] : d0[0] + d1[0]) * scale : -1e30f,
+                        s1 = at + g + 8 < end ? (odd ? d0[3] + d1[3] : d0[2] + d1[2]) * scale : -1e30f;
             float top = fmaxf(s0, s1);  // of one row all columns are equal
 #pragma unroll
             for (int o = 4; o < 32; o *= 2) top = fmaxf(top, __shfl_xor_sync(~0u, top, o));
@@ -869,10 +856,10 @@ __device__ __forceinline__ void compute_span(const Params &p, Shared<Traits> &sh
           }
           if constexpr (!BATCHED) break;
           __syncwarp();
-          if (lane == 0 && keys > 0) mbarrier_arrive(&sh.empty[tile_k]), mbarrier_arrive(&sh.empty[tile_v]);
+          give();
           done += Traits::CHUNK;
           if (done >= keys) break;
-          take(false);
+          take(kb, false), take(vb, false);
           have = launch ? 0 : min(keys - done, Traits::CHUNK);
         } while (true);
 #pragma unroll
@@ -880,15 +867,9 @@ __device__ __forceinline__ void compute_span(const Params &p, Shared<Traits> &sh
           *reinterpret_cast<float2 *>(out_of(sh, work, buffer, warp, r) + 2 * lane) = make_float2(y0[r], y1[r]);
         if (lane < QUERIES)
           *reinterpret_cast<float2 *>(out_of(sh, work, buffer, warp, lane) + HEAD) = make_float2(most, sum);
-        if (!BATCHED && lane == 0 && keys > 0) mbarrier_arrive(&sh.empty[tile_k]), mbarrier_arrive(&sh.empty[tile_v]);
+        if (!BATCHED) give();
         barrier_arrive<Traits>(FULL + buffer);
-        if (!BATCHED && launch && last) {  // nobody waits for the cache
-#pragma unroll 1
-          for (int at = place() * HEAD, end = at + many * HEAD; at < end; at += HEAD) {
-            reinterpret_cast<uint32_t *>(cache_k + at)[lane] = reinterpret_cast<const uint32_t *>(tail_k + at)[lane];
-            reinterpret_cast<uint32_t *>(cache_v + at)[lane] = reinterpret_cast<const uint32_t *>(tail_v + at)[lane];
-          }
-        }
+        if (!BATCHED && launch && last) write_cache(place(), many);  // nobody waits for it
         buffer ^= 1;
       } while (BATCHED && (n += gridDim.x) < p.items);
       continue;
@@ -896,7 +877,7 @@ __device__ __forceinline__ void compute_span(const Params &p, Shared<Traits> &sh
 
     if (s.in == GS_PERSISTENT_HIDDEN) {  // a product of 4C inputs, of at most 16 rows
       if (s.rows <= 0) continue;
-      constexpr int KEEP = Traits::keep(ROWS);
+      constexpr int KEEP = Traits::KEEP;
       constexpr bool BYTES = Traits::BYTES;
       uint4 a[KEEP], b[KEEP];
       Bytes<Traits, BYTES ? LB : 1> bytes;
@@ -916,7 +897,15 @@ __device__ __forceinline__ void compute_span(const Params &p, Shared<Traits> &sh
       const int side = opaque_if<(MANY || Traits::Q8)>(Traits::CHUNKS > 1 && !HALVES ? warp % 2 : warp);
       const int first = side * (HALVES ? KEEP : LB);
       const uint32_t stride = Traits::CHUNK_PITCH, base = begin + part_of_row<Traits>(first, q);
-      uint32_t row = base + min(g, s.rows - 1) * stride, row8 = base + min(g + 8, s.rows - 1) * stride;
+      // Of at most eight outputs rows g + 8 of the first operand are rows g too: they have the odd blocks of inputs, and
+      // odd columns have x of these.
+      const bool fold = !HALVES && s.rows <= 8, held = fold && 2 * KEEP >= LB;  // registers have all of W
+      uint32_t row = base + min(g, s.rows - 1) * stride, row8 = base + min(fold ? g : g + 8, s.rows - 1) * stride;
+      auto load_block = [&](uint4 &a, uint4 &b, int k) {
+        uint4 v[1];
+        load_weights<Traits>(v, row, first, fold ? 2 * k : k), a = v[0];
+        load_weights<Traits>(v, row8, first, fold ? 2 * k + 1 : k), b = v[0];
+      };
       // Waits for a half, whose first tile is the next one, and gives tiles back.
       constexpr int EACH = Traits::TILE_ROWS / 2;
       auto take_half = [&] {
@@ -938,14 +927,10 @@ __device__ __forceinline__ void compute_span(const Params &p, Shared<Traits> &sh
         if (s.rows > 8) bytes.load(1, row8, first);
         else bytes.clear(1);
       } else {
-        if (Traits::Q8) load_weights<Traits>(a, row, first), load_weights<Traits>(b, row8, first);
 #pragma unroll
-        for (int k = 0; k < KEEP; k++) {
-          if (!Traits::Q8) a[k] = load_shared(row + k * 64), b[k] = load_shared(row8 + k * 64);
-          arrange(a[k], b[k], p.zero);
-        }
+        for (int k = 0; k < KEEP; k++) load_block(a[k], b[k], k), arrange(a[k], b[k], p.zero);
       }
-      if (KEEP == LB || BYTES || HALVES) give(true);
+      if (held || BYTES || HALVES) give(true);
       if (!HALVES) next();
 #pragma unroll 1
       for (int n = mine + 1; n < Traits::CHUNKS && !HALVES; n++) {
@@ -995,33 +980,35 @@ __device__ __forceinline__ void compute_span(const Params &p, Shared<Traits> &sh
           if (VERIFY || q == 0) to[g] = y.x * scale, to[g + 8] = y.y * scale;
           break;
         }
-        const uint32_t from = fragment + (MANY ? g / 2 * (Traits::ROW * 2) : 0);
+        const uint32_t from = fragment + (MANY ? g / 2 * (Traits::ROW * 2) : 0) + (fold ? g % 2 * 64 : 0);
+        const int pitch = fold ? 128 : 64;
         float d[4][4] = {};
 #pragma unroll
         for (int k = 0; k < KEEP; k++) {
-          const uint4 x = load_shared(from + k * 64);
+          const uint4 x = load_shared(from + k * pitch);
           mma_arranged(d[k % 4], a[k], b[k], x);
         }
-        if (KEEP < LB) {
+        if (!held) {
           if (TIGHT && HALVES) __syncwarp(), take_x(1), __syncwarp();  // the first half was read
           if (HALVES) take_half();
-          constexpr int UNROLL = BATCHED && Traits::WIDE ? 2 : LB - KEEP;  // more take registers that hold weights
+          constexpr int UNROLL = HALVES ? LB - KEEP : 2;  // more take registers that hold weights
 #pragma unroll 1
-          for (int n = KEEP; n < LB; n += UNROLL) {
+          for (int n = KEEP; n < (fold ? LB / 2 : LB); n += UNROLL) {
 #pragma unroll
             for (int k = 0; k < UNROLL; k++) {
-              uint4 a[1], b[1];
+              uint4 a, b;
               const int at = n + k - (HALVES ? KEEP : 0);
-              load_weights<Traits>(a, row, first, at), load_weights<Traits>(b, row8, first, at);
-              mma(d[(KEEP + k) % 4], a[0], b[0], load_shared(from + (TIGHT ? at : n + k) * 64));
+              load_block(a, b, at);
+              mma(d[(KEEP + k) % 4], a, b, load_shared(from + (TIGHT ? at : n + k) * pitch));
             }
           }
           give(group + GROUP >= B);
         }
         if (MANY || q == 0) {
           float *const to = sh.part[buffer][warp][MANY ? group + q : 0];
-          to[g] = (d[0][0] + d[1][0]) + (d[2][0] + d[3][0]);
-          to[g + 8] = (d[0][2] + d[1][2]) + (d[2][2] + d[3][2]);
+          auto sum = [&](int e) { return (d[0][e] + d[1][e]) + (d[2][e] + d[3][e]); };
+          if (fold) to[g] = sum(0) + sum(3);
+          else to[g] = sum(0), to[g + 8] = sum(2);
         }
         if (BATCHED) __syncwarp();  // fragments are read before the next group is written
       }
@@ -1261,7 +1248,7 @@ __device__ __forceinline__ void compute_span(const Params &p, Shared<Traits> &sh
         } else {
           uint16_t *const to = xs + r * Traits::XROW;
           // Addresses are computed before x arrives.
-          sums_at = shared_address(&sh.lanes[0][0] + (r * WARPS + warp) * (MANY && !BATCHED ? 32 : row_lanes) + of_row);
+          sums_at = shared_address(BATCHED ? &sh.lanes[warp][l] : &sh.lanes[r * WARPS + warp][of_row]);
           about_at = shared_address(&sh.about[r]);
           keep_address(sums_at), keep_address(about_at);
           float sums[XP] = {}, squares[XP] = {};  // of sequences, of a packet each
@@ -1491,7 +1478,7 @@ __device__ void compute_steps(const Params &p, Shared<Traits> &sh, Work<Traits> 
       barrier_sync<Traits>(LISTED);
       if constexpr (Traits::SAMPLES) {
         const BlockStep &s = steps[p.count - 1];
-        sample_each<Traits>(p, sh, reinterpret_cast<SequenceCandidates *>(work.rooms), warp, s.row, s.rows, step,
+        sample_each<Traits>(p, sh, reinterpret_cast<SequenceCandidates *>(sh.rooms), warp, s.row, s.rows, step,
                             progress.need);
       } else {
         best_each<Traits>(p, sh, warp, step, progress.need);
@@ -1502,7 +1489,7 @@ __device__ void compute_steps(const Params &p, Shared<Traits> &sh, Work<Traits> 
         if (warp == 0) accept(p, sh, step);
       }
     } else if constexpr (Traits::SAMPLES)
-      rank_candidates<WARPS>(shared_address(&candidates_in(work)), shared_address(&logits_or_sorted_in(work)));
+      rank_candidates<WARPS>(shared_address(&candidates_in(sh)), shared_address(&logits_or_sorted_in(work)));
     barrier_sync<Traits>(TOKEN);
   }
 }

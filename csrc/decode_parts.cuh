@@ -455,22 +455,20 @@ template <int WARPS, typename Part> __device__ __forceinline__ float sum_of_part
 
 // LayerNorm of x from what each lane of the warps that compute has: the sum of its values' differences from `about`,
 // and that of their squares. `about` is a value of x, so that it is at most sqrt(C) deviations from the mean, and the
-// difference of the two sums loses a factor of C of the precision at most.
-template <int WARPS, int LANES>
-__device__ __forceinline__ LayerNormStats layernorm_of_lanes(const float2 *lanes, int count, float about, float over_c,
+// difference of the two sums loses a factor of C of the precision at most. Of several rows it is that of row lane % rows.
+template <int WARPS>
+__device__ __forceinline__ LayerNormStats layernorm_of_lanes(const float2 *lanes, int rows, float about, float over_c,
                                                              float eps) {
-  const int lane = threadIdx.x % 32;
-  constexpr int N = (WARPS * LANES + 31) / 32;
-  float sums[WARPS] = {}, squares[WARPS] = {};
+  float sums[WARPS], squares[WARPS];
 #pragma unroll
-  for (int n = 0; n < N; n++) {
-    if (LANES < 32 && 32 * n + lane >= count) continue;
-    const float2 of = lanes[32 * n + lane];
+  for (int n = 0; n < WARPS; n++) {
+    const float2 of = lanes[32 * n + threadIdx.x % 32];
     sums[n] = of.x, squares[n] = of.y;
   }
   float sum = sum_of(sums), square = sum_of(squares);
 #pragma unroll
   for (int o = 16; o > 0; o >>= 1) {
+    if (o < rows) break;
     sum += __shfl_xor_sync(~0u, sum, o);
     square += __shfl_xor_sync(~0u, square, o);
   }

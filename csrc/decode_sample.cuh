@@ -39,7 +39,7 @@ union LogitsOrSorted {
   float logits[MAX_ROWS];  // of the block's rows
   SortedCandidates sorted;
 };
-// Of each of several sequences, whose logits are read from memory; in the room for parts of x.
+// Of each of several sequences, whose logits are read from memory; in the room for sums and parts of x.
 struct SequenceCandidates {
   Candidates list;
   SortedCandidates sorted;
@@ -73,9 +73,9 @@ template <typename Traits> struct Found {
 
 constexpr int LISTED = 8, RANKED = 9;  // numbers of barriers
 
-template <typename Work> __device__ inline Candidates &candidates_in(Work &work) {
-  static_assert(sizeof(Candidates) <= sizeof(work.x), "room for candidates");
-  return *reinterpret_cast<Candidates *>(work.x);
+template <typename Shared> __device__ inline Candidates &candidates_in(Shared &sh) {
+  static_assert(sizeof(Candidates) <= sizeof(sh.x), "room for candidates");
+  return *reinterpret_cast<Candidates *>(sh.x);
 }
 template <typename Work> __device__ inline LogitsOrSorted &logits_or_sorted_in(Work &work) {
   static_assert(sizeof(LogitsOrSorted) <= sizeof(work.out), "room for logits and sums");
@@ -489,7 +489,7 @@ __device__ inline int choose(const Params &p, const Candidates &list, SortedCand
 template <typename Traits, typename Shared, typename Work>
 __device__ int sample_token(const Params &p, Shared &sh, Work &work, LaneBest own, int first, int rows, int t,
                             uint32_t epoch, uint64_t position, float *log_probability) {
-  Candidates &list = candidates_in(work);
+  Candidates &list = candidates_in(sh);
   LogitsOrSorted &sums = logits_or_sorted_in(work);
   const bool finite = find_candidates<Traits>(p, sh, list, sums.logits, own, 0, first, rows, t, epoch, position);
   named_arrive<Traits::PARTIES>(LISTED);

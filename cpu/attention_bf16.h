@@ -15,7 +15,7 @@
 #include "bf16.h"
 
 enum {
-	AQ = 256, // queries of a task: a multiple of 32
+	AQ = 128, // queries of a task: a multiple of 32
 	AB = 256, // keys of a block: a multiple of 32
 	PER = 16, // rows of exponentials that are computed with each 32 columns of tiles
 };
@@ -52,18 +52,34 @@ INLINE void scores_of(vf v[NVP], const float *row, int64_t sees) {
 		v[j] = (vf)_mm512_mask_mov_ps(_mm512_set1_ps(-INFINITY), (__mmask16)(mask >> j * VL), (__m512)v[j]);
 }
 
+// softmax_panels computes rows [t->r, end) of the next panels: what is the same for all panels of a row is read once.
+INLINE void softmax_panels(softmax *t, const int panels, int64_t end) {
+	const int64_t j = t->j;
+	const float *s = t->s + j * BR + t->r * GS_NR;
+	float *m = t->m, *l = t->l + t->r * VL;
+	int64_t sees = t->seen + t->r - j;
+	for (int64_t r = t->r; r < end; r++, s += GS_NR, l += VL, sees++) {
+		vf e[2][NVP], sum = load(l);
+		for (int i = 0; i < panels; i++) scores_of(e[i], s + i * BR * GS_NR, sees - i * GS_NR);
+		if (t->k + j == 0 && m[r] == -INFINITY) m[r] = max_lanes(vmax(e[0][0], e[0][1]));
+		for (int i = 0; i < panels; i++) {
+			for (int v = 0; v < NVP; v++) e[i][v] = exp2_short(e[i][v] - m[r]);
+			sum += e[i][0] + e[i][1];
+			store_u(bf16_at(t->p, AB, r, j + i * GS_NR), (vu)_mm512_cvtne2ps_pbh((__m512)e[i][1], (__m512)e[i][0]));
+		}
+		store(l, sum);
+	}
+}
+
 static void softmax_rows(unfinished *f, int rows) {
 	softmax *t = (softmax *)f;
-	for (; rows > 0; rows--) {
-		const int64_t r = t->r, j = t->j;
-		vf e[NVP];
-		scores_of(e, t->s + j * BR + r * GS_NR, t->seen + r - j);
-		if (t->k + j == 0 && t->m[r] == -INFINITY) t->m[r] = max_lanes(vmax(e[0], e[1]));
-		for (int i = 0; i < NVP; i++) e[i] = exp2_short(e[i] - t->m[r]);
-		store(t->l + r * VL, load(t->l + r * VL) + (e[0] + e[1]));
-		store_u(bf16_at(t->p, AB, r, j), (vu)_mm512_cvtne2ps_pbh((__m512)e[1], (__m512)e[0]));
-		t->r = r + 1 < t->rn ? r + 1 : 0;
-		if (t->r == 0) t->j += GS_NR;
+	while (rows > 0) { // of two panels at once, or of the last one of an odd number
+		const int panels = t->j + GS_NR < t->width ? 2 : 1;
+		const int64_t end = t->r + rows / panels < t->rn ? t->r + rows / panels : t->rn;
+		rows -= panels * (int)(end - t->r);
+		panels == 2 ? softmax_panels(t, 2, end) : softmax_panels(t, 1, end);
+		t->r = end < t->rn ? end : 0;
+		if (t->r == 0) t->j += panels * GS_NR;
 	}
 }
 
@@ -72,7 +88,7 @@ static void softmax_rows(unfinished *f, int rows) {
 INLINE void multiply_values(const gs_cache *c, int64_t b, int64_t h, const softmax *t, float *out, unfinished *f) {
 	for (int64_t d = 0; d < padded(c->HS); d += GS_NR) {
 		const float *panel = values_of(c, b, h, t->k) + d / GS_NR * value_panel(c);
-		bf16_tile((int)t->rn, AB, t->p, 0, 0, t->width, panel, NULL, (const char *)panel, out + d * AQ + t->ra * GS_NR,
+		bf16_tile((int)t->rn, AB, t->p, 0, 0, t->width, panel, NULL, NULL, out + d * AQ + t->ra * GS_NR,
 			GS_NR, t->k > 0, f);
 	}
 }
@@ -91,7 +107,7 @@ static int find_maxima(const gs_cache *c, int64_t b, int64_t h, uint16_t *q, int
 		for (int64_t r = 0; r < rn; r++) top[r] = splat(-INFINITY);
 		for (int64_t j = 0; j < seen + ra + rn - 1; j += GS_NR) {
 			const float *panel = keys_of(c, b, h, j);
-			bf16_tile((int)rn, HSp, q, ra, 0, HSp, panel, NULL, (const char *)panel, s, GS_NR, 0, &(unfinished){0});
+			bf16_tile((int)rn, HSp, q, ra, 0, HSp, panel, NULL, NULL, s, GS_NR, 0, &(unfinished){0});
 			for (int64_t r = 0; r < rn; r++) {
 				scores_of(v, s + r * GS_NR, seen + ra + r - j);
 				top[r] = vmax(top[r], vmax(v[0], v[1]));
@@ -104,6 +120,7 @@ static int find_maxima(const gs_cache *c, int64_t b, int64_t h, uint16_t *q, int
 }
 
 _Static_assert(NVP == 2, "a row of a panel is two vectors");
+_Static_assert(PER % 2 == 0 && BR % 2 == 0, "rows of two panels are finished together");
 
 static void attention_bf16(gs_worker *w, const gs_attention *o) {
 	const gs_cache *c = &o->cache;
@@ -156,8 +173,9 @@ static void attention_bf16(gs_worker *w, const gs_attention *o) {
 						.l = l + ra * VL};
 					for (int64_t j = 0; j < t->width; j += GS_NR) {
 						const float *panel = keys_of(c, b, h, k + j);
-						bf16_tile((int)rn, HSp, q, ra, 0, HSp, panel, NULL, (const char *)panel, s + j * BR, GS_NR, 0, &t->f);
-						t->f.rows += (int)rn;
+						bf16_tile((int)rn, HSp, q, ra, 0, HSp, panel, NULL, NULL, s + j * BR, GS_NR, 0, &t->f);
+						const int odd = j / GS_NR % 2; // two panels at once
+						if (odd || j + GS_NR == t->width) t->f.rows += (int)rn * (1 + odd);
 					}
 					if (before) multiply_values(c, b, h, before, out, &t->f);
 					finish_next(&t->f, t->f.rows);

@@ -112,7 +112,11 @@ INLINE void amx_body(const int halves, int64_t blocks, const uint16_t *a0, const
 			TILE_DOT(2, 5, 6);
 			TILE_DOT(3, 5, 7);
 		}
-		prefetch_next(ahead, i);
+		if (ahead)
+			prefetch_next(ahead, i);
+		else
+#pragma GCC unroll 32
+			for (int k = 32; k < 64; k++) __builtin_prefetch(bk + k * 16, 0, 3);
 		finish_next(f, per);
 	}
 	sums_end(halves, c, ldc);
@@ -131,7 +135,7 @@ static __attribute__((noinline)) void amx_16(int64_t blocks, const uint16_t *a0,
 // bf16_tile multiplies columns [k, k+n) of rows [r, r+m) of A with the rows of a panel from b on. r is a multiple of
 // 16, k of 32. c has room for m rounded up to 16 rows, `ldc` floats apart. If the last block of B has fewer than 32
 // rows, tail is that block padded with zeros, else NULL. It prefetches a cache line from `ahead` for every BF16_AHEAD
-// columns, and finishes f.
+// columns, or the next block of B into L1 if that is NULL, and finishes f.
 INLINE void bf16_tile(int m, int64_t K, uint16_t *a, int64_t r, int64_t k, int64_t n, const float *b,
 		const float *tail, const char *ahead, float *c, int64_t ldc, int accumulate, unfinished *f) {
 	const uint16_t *a0 = bf16_at(a, K, r, k);

@@ -79,13 +79,13 @@ TILES(DOT_TILE, dot)
 static dot_fn *const dot_of[BR + 1] = {NULL, TILES(DOT_TILE_NAME, dot)};
 
 // bf16_tile multiplies columns [k, k+n) of rows [r, r+m) of A with the rows of a panel from b on. k is even; rows of c
-// are `ldc` floats apart. It prefetches a cache line from `ahead` for every BF16_AHEAD columns. It first finishes f, as
-// dot products keep the core busy.
+// are `ldc` floats apart. It prefetches a cache line from `ahead` (NULL: b) for every BF16_AHEAD columns. It first
+// finishes f, as dot products keep the core busy.
 INLINE void bf16_tile(int m, int64_t K, uint16_t *a, int64_t r, int64_t k, int64_t n, const float *b,
 		const float *tail, const char *ahead, float *c, int64_t ldc, int accumulate, unfinished *f) {
 	(void)tail;
 	finish_next(f, BR);
-	dot_of[m](n, bf16_at(a, K, r, k), bf16_row_length(K), b, ahead, c, ldc, accumulate);
+	dot_of[m](n, bf16_at(a, K, r, k), bf16_row_length(K), b, ahead ? ahead : (const char *)b, c, ldc, accumulate);
 }
 
 #endif

@@ -485,8 +485,8 @@ template <typename S> int naive(gs_stream *s, const gs_attention_args *a, const 
   if (int e = append<S>(s, a, k)) return e;
   const dim3 grid(unsigned((int64_t(a->B) * a->NH * a->Q + 3) / 4));
   void (*kernel)(S, Attention);
-  if (a->HS <= 128) kernel = a->dtype == GS_F32 ? attention_naive<float, 4, S> : attention_naive<__nv_bfloat16, 4, S>;
-  else kernel = a->dtype == GS_F32 ? attention_naive<float, 16, S> : attention_naive<__nv_bfloat16, 16, S>;
+  if (a->HS <= 128) kernel = a->dtype == GS_F32 ? attention_naive<float, 4, S> : attention_naive<bf16, 4, S>;
+  else kernel = a->dtype == GS_F32 ? attention_naive<float, 16, S> : attention_naive<bf16, 16, S>;
   return gs_launch(s, "attention_naive", kernel, grid, dim3(128), 0, k);
 }
 
@@ -504,8 +504,8 @@ template <typename S> int split(gs_stream *s, const gs_attention_args *a, const 
              : lanes == 16 ? attention_split<float, 16, SPLIT_WARPS, S>
                            : attention_split<float, 32, SPLIT_WARPS, S>;
   else
-    kernel = lanes == 8 ? attention_split<__nv_bfloat16, 8, SPLIT_WARPS, S>
-                        : attention_split<__nv_bfloat16, 16, SPLIT_WARPS, S>;
+    kernel = lanes == 8 ? attention_split<bf16, 8, SPLIT_WARPS, S>
+                        : attention_split<bf16, 16, SPLIT_WARPS, S>;
   return gs_launch_as(s, "attention_split", kernel, dim3(k.splits, a->NH, a->B), dim3(32 * warps), 0, {1, a->T == 1},
                       k);
 }
@@ -519,8 +519,8 @@ int split_cluster(gs_stream *s, const gs_attention_args *a, const Attention &k) 
              : lanes == 16 ? attention_cluster<float, 16, CLUSTER, WARPS, S>
                            : attention_cluster<float, 32, CLUSTER, WARPS, S>;
   else
-    kernel = lanes == 8 ? attention_cluster<__nv_bfloat16, 8, CLUSTER, WARPS, S>
-                        : attention_cluster<__nv_bfloat16, 16, CLUSTER, WARPS, S>;
+    kernel = lanes == 8 ? attention_cluster<bf16, 8, CLUSTER, WARPS, S>
+                        : attention_cluster<bf16, 16, CLUSTER, WARPS, S>;
   return gs_launch_as(s, "attention_cluster", kernel, dim3(CLUSTER, a->NH, a->B), dim3(32 * WARPS), 0,
                       {CLUSTER, a->T == 1}, k);
 }
@@ -569,7 +569,7 @@ template <typename S> static int prompt8(gs_stream *s, const gs_attention_args *
     gs_attention_args wide = *a;
     wide.k_cache = a->wide, wide.v_cache = a->wide + uint64_t(a->B) * a->NH * a->P * a->HS * 2, wide.wide = 0;
     e = gs_launch(s, "attention_widen", attention_widen<S>, dim3(4, a->NH * a->B), dim3(256), 0, k,
-                  (__nv_bfloat16 *)wide.k_cache, (__nv_bfloat16 *)wide.v_cache);
+                  (bf16 *)wide.k_cache, (bf16 *)wide.v_cache);
     if (!e) e = attention<S>(s, &wide);
   }
   return e ? e : gs_launch(s, "attention_append8", attention_append8<S>, dim3(a->T, a->B), dim3(128), 0, k);
@@ -587,7 +587,7 @@ template <typename S> static int attention(gs_stream *s, const gs_attention_args
       return gs_fail(GS_UNSUPPORTED,
                      "attention: a cache in 8 bits is for bfloat16, head sizes of multiples of 16 up to 128, and, of "
                      "decode steps, variant split");
-    return step ? split<S>(s, a, k) : prompt8<S>(s, a, k);
+    return step ? split<S>(s, a, k) : prompt8<gs_stamp>(s, a, k);
   }
   if (a->Q == 0) return append<S>(s, a, k);
 
@@ -597,7 +597,7 @@ template <typename S> static int attention(gs_stream *s, const gs_attention_args
               : s->major < 8 ? NAIVE
               : a->T < 64 || !gs_attention_wgmma_takes(s, a) ? FLASH : WGMMA;  // FLASH is faster of few rows
   if (variant < AUTO || variant > QUEUE) return gs_fail(GS_ARGUMENT, "attention: no variant %d", variant);
-  if (variant == NAIVE) return naive<S>(s, a, k);
+  if (variant == NAIVE) return naive<gs_stamp>(s, a, k);
   const char *name = gs_attention_variants[variant];
   if (!fast)
     return gs_fail(GS_UNSUPPORTED,
@@ -616,7 +616,7 @@ template <typename S> static int attention(gs_stream *s, const gs_attention_args
   }
   if (a->Q != a->T || a->T == 1)
     return gs_fail(GS_UNSUPPORTED, "attention: variant %s takes all rows of several as queries", name);
-  if (variant == FLASH) return flash<S>(s, a, k);
+  if (variant == FLASH) return flash<gs_stamp>(s, a, k);
   if (!gs_attention_wgmma_takes(s, a))
     return gs_fail(GS_UNSUPPORTED,
                    "attention: variant %s takes bfloat16 and head size 64 on GPUs of compute capability 9.0", name);

@@ -126,7 +126,6 @@ constexpr int flash_blocks(int D, int warps) {
 template <int D, int R, int WM, int WK, typename S>
 __global__ void __launch_bounds__(32 * WM * WK, flash_blocks(D, WM *WK))
     attention_flash_bf16(const S stamp, const Attention a) {
-  using bf16 = __nv_bfloat16;
   constexpr int THREADS = 32 * WM * WK, ROWS = 16 * R, BM = ROWS * WM, KEYS = KEY_TILE * WK;
   constexpr int CHUNKS = D / 8, STEP = THREADS / CHUNKS;  // rows that the block loads at once
   constexpr uint32_t MATRIX = KEYS * D * 2, STAGE = 2 * MATRIX;

@@ -4,7 +4,7 @@
 
 template <> struct Chunk<int8_t> {
   static constexpr int N = 16, TURN = 2;
-  using Row = __nv_bfloat16;
+  using Row = bf16;
 };
 
 // The scales of a head's keys or values, which lie behind the integers of all heads.
@@ -84,7 +84,7 @@ template <typename S> __global__ void __launch_bounds__(128) attention_append8(c
     const int of = i + threadIdx.x / 8, head = b * a.NH + of % a.NH;
     const bool ok = of < 2 * a.NH && column < a.HS;
     float f[16], scale;
-    read_row(static_cast<const __nv_bfloat16 *>(a.qkv) + (int64_t(b) * a.T + r) * a.ldqkv + (a.NH + of) * a.HS + column,
+    read_row(static_cast<const bf16 *>(a.qkv) + (int64_t(b) * a.T + r) * a.ldqkv + (a.NH + of) * a.HS + column,
              ok, f);
     const uint4 bytes = round8<8>(f, scale);
     int8_t *const cache = static_cast<int8_t *>(of < a.NH ? a.k_cache : a.v_cache);
@@ -95,8 +95,8 @@ template <typename S> __global__ void __launch_bounds__(128) attention_append8(c
 
 // Writes the positions that the cache has as bfloat16: blocks (n, B*NH).
 template <typename S>
-__global__ void __launch_bounds__(256) attention_widen(const S stamp, const Attention a, __nv_bfloat16 *keys,
-                                                       __nv_bfloat16 *values) {
+__global__ void __launch_bounds__(256) attention_widen(const S stamp, const Attention a, bf16 *keys,
+                                                       bf16 *values) {
   gs_let_next();
   const gs_stamped<S> stamped(stamp);
   gs_wait();

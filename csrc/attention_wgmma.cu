@@ -19,7 +19,7 @@ constexpr int HEAD = 64, ROWS = 64, TILE = ROWS * HEAD * 2;  // values of a head
 
 struct Prompt {
   CUtensorMap qkv, rows, keys, values, out;  // rows: qkv, not permuted
-  __nv_bfloat16 *k_cache, *v_cache, *y;
+  bf16 *k_cache, *v_cache, *y;
   const int *pos, *pad;
   unsigned *queue;  // jobs taken beyond the first of each block; 0 between launches
   int B, NH, T, P, ldy;
@@ -302,7 +302,7 @@ __global__ void __launch_bounds__(128 * WGS + 128, 1)
 template <bool QUEUE> int launch(gs_stream *s, const gs_attention_args *a) {
   const int C = a->NH * HEAD, heads = a->B * a->NH, tiles = (a->T + ROWS - 1) / ROWS,
             jobs = heads * (QUEUE ? (tiles + WGS - 1) / WGS : tiles);
-  Prompt p = {{}, {}, {}, {}, {}, (__nv_bfloat16 *)a->k_cache, (__nv_bfloat16 *)a->v_cache, (__nv_bfloat16 *)a->y,
+  Prompt p = {{}, {}, {}, {}, {}, (bf16 *)a->k_cache, (bf16 *)a->v_cache, (bf16 *)a->y,
               (const int *)a->pos, (const int *)a->pad, (unsigned *)a->work, a->B, a->NH, a->T, a->P, a->ldy,
               a->scale * 1.4426950408889634f};
   int e = gs_allow_shared<attention_wgmma<QUEUE>>(s, SHARED);

@@ -85,7 +85,7 @@ done
 [ -n "$ptx" ] && code+=(-gencode arch=compute_80,code=compute_80)
 [ ${#decode[@]} -gt 0 ] || decode=("${code[@]}")
 strict=()
-sources=(csrc/decode_{384,768,1600,1280,1024}_watched.cu csrc/gemv{,_watched}.cu csrc/decode_{q8_,}{384,768,1280,1600,1024}.cu)
+sources=(csrc/decode_{384,768,1600,1280,1024}_watched.cu csrc/gemv{,_watched}.cu csrc/decode_{1280,1024,q8_768,q8_384,1600,384,768,q8_1600}.cu)
 others=(csrc/*.cu)
 if [ -n "$check" ]; then
 	strict=(-DGS_CHECK -Xptxas=--warn-on-spills)

@@ -1,11 +1,9 @@
 // Common to all kernel files: errors, the stream, launches, types, reductions.
 #pragma once
 
-#include <cuda_bf16.h>
 #include <cuda_runtime.h>
 #include <stdint.h>
 
-#include <atomic>
 #include <type_traits>
 
 #include "../cuda/abi.h"
@@ -27,9 +25,9 @@ struct gs_stream {
   } stamps;
 };
 
-// A kernel that can stamp is compiled twice, with the type S of its first parameter being gs_stamp or gs_unstamped: the
-// branches of a stamp that is off delay the first read of a kernel by 45 ns on an H200. S is the last template
-// parameter.
+// The first parameter of a kernel that can stamp is a gs_stamp. Those that decode steps run in each layer are compiled
+// twice, with a gs_unstamped too: the branches of a stamp that is off delay the first read of a kernel by 45 ns on an
+// H200. The type S is their last template parameter.
 
 // Where a kernel stamps; nowhere if area is null. A kernel parameter, so that it is read together with the others.
 struct gs_stamp {
@@ -141,17 +139,17 @@ int gs_launch(gs_stream *s, const char *name, void (*kernel)(Params...), dim3 gr
 
 // Allows a kernel `bytes` of dynamic shared memory, more than the default of 48 KB: once per kernel and device, which
 // `allowed` notes. Concurrent calls do no harm.
-inline int gs_allow_shared(const gs_stream *s, const void *kernel, std::atomic<uint64_t> &allowed, size_t bytes) {
+inline int gs_allow_shared(const gs_stream *s, const void *kernel, uint64_t *allowed, size_t bytes) {
   const uint64_t bit = s->device < 64 ? uint64_t(1) << s->device : 0;
-  if (allowed.load() & bit) return GS_OK;
+  if (__atomic_load_n(allowed, __ATOMIC_RELAXED) & bit) return GS_OK;
   const int status = gs_check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(bytes)),
                               "cudaFuncSetAttribute");
-  if (status == GS_OK) allowed.fetch_or(bit);
+  if (status == GS_OK) __atomic_fetch_or(allowed, bit, __ATOMIC_RELAXED);
   return status;
 }
 template <auto kernel> int gs_allow_shared(const gs_stream *s, size_t bytes) {
-  static std::atomic<uint64_t> allowed{0};
-  return gs_allow_shared(s, (const void *)kernel, allowed, bytes);
+  static uint64_t allowed;
+  return gs_allow_shared(s, (const void *)kernel, &allowed, bytes);
 }
 
 // The names of each op's variants, null-terminated, by gs_variant's n.
@@ -210,6 +208,7 @@ __device__ inline float reciprocal_root(float x) {
 // Stamps start and end of a block. The constructor runs before gs_wait(), which hides the time it takes; start() comes
 // right after gs_wait(). One thread stamps for the block, best one that is idle at the end.
 template <typename S> class gs_stamped;
+template <typename S> gs_stamped(S, unsigned = 0) -> gs_stamped<S>;
 
 template <> class gs_stamped<gs_unstamped> {
  public:
@@ -240,15 +239,47 @@ template <> class gs_stamped<gs_stamp> {
   uint64_t *slot;
 };
 
+// A bfloat16: the upper half of a float32. To include CUDA's own takes a third of what compiling a small file takes.
+struct bf16 {
+  uint16_t bits;
+};
+
+#ifndef GS_EMULATED
+__device__ inline bf16 __ldg(const bf16 *p) { return {__ldg(&p->bits)}; }
+#endif
+
 __device__ inline float to_float(float v) { return v; }
-__device__ inline float to_float(__nv_bfloat16 v) { return __bfloat162float(v); }
+__device__ inline float to_float(bf16 v) {
+#if __CUDA_ARCH__ >= 900 && !defined(GS_EMULATED)
+  float f;
+  asm("cvt.f32.bf16 %0, %1;" : "=f"(f) : "h"(v.bits));
+  return f;
+#else
+  return __uint_as_float((uint32_t)v.bits << 16);
+#endif
+}
 template <typename T> __device__ inline T from_float(float v);
 template <> __device__ inline float from_float<float>(float v) { return v; }
-template <> __device__ inline __nv_bfloat16 from_float<__nv_bfloat16>(float v) { return __float2bfloat16_rn(v); }
+// Rounded to nearest, ties to even.
+template <> __device__ inline bf16 from_float<bf16>(float v) {
+#if __CUDA_ARCH__ >= 800 && !defined(GS_EMULATED)
+  bf16 b;
+  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(b.bits) : "f"(v));
+  return b;
+#else
+  const uint32_t u = __float_as_uint(v);
+  return {(uint16_t)(v != v ? 0x7fff : (u + 0x7fff + (u >> 16 & 1)) >> 16)};
+#endif
+}
 // Two values as bfloat16 in a register, the first in its lower half.
 __device__ inline uint32_t pack_bf16(float low, float high) {
-  const __nv_bfloat162 v = __floats2bfloat162_rn(low, high);
-  return *reinterpret_cast<const uint32_t *>(&v);
+#if __CUDA_ARCH__ >= 800 && !defined(GS_EMULATED)
+  uint32_t u;
+  asm("cvt.rn.bf16x2.f32 %0, %2, %1;" : "=r"(u) : "f"(low), "f"(high));
+  return u;
+#else
+  return from_float<bf16>(low).bits | (uint32_t)from_float<bf16>(high).bits << 16;
+#endif
 }
 
 __device__ inline float warp_sum(float v) {

@@ -9,7 +9,7 @@ namespace {
 // Calls f with the kernel for the arguments and those of its width: of those that are watched if it stamps or runs a
 // single step.
 template <typename F> int with_kernel(const gs_persistent_args *a, bool single, F f) {
-  const bool q8 = a->dtype == GS_Q8, draws = a->candidates > 0, watched = single || a->stamps != 0;
+  const bool q8 = a->dtype == GS_Q8, draws = !single && a->candidates > 0, watched = single || a->stamps != 0;
   const gs_persistent_width *width = nullptr;
   switch (a->C) {
 #define WIDTH(C)                                                                  \
@@ -29,12 +29,14 @@ template <typename F> int with_kernel(const gs_persistent_args *a, bool single, 
     return gs_fail(GS_UNSUPPORTED,
                    "decoding in one kernel of a width of %d takes prompts of up to %d rows; this one has %d", a->C,
                    width->prompt.PROMPT_ROWS, a->rows);
-  const Kernel &k = a->rows > 0 ? single ? width->prompt_step : width->prompt
-                    : a->B > 1  ? single ? width->batched_step : width->batched[draws]
+  const Kernel &k = a->rows > 0 ? width->prompt
+                    : a->B > 1  ? width->batched[draws]
                     : a->verify ? width->verify[draws]
                     : single    ? width->one_step
                                 : width->one[draws];
-  if (!k.kernel) return gs_fail(GS_UNSUPPORTED, "no kernel verifies drafts of a width of %d", a->C);
+  if (!k.kernel)
+    return gs_fail(GS_UNSUPPORTED, "no kernel %s of a width of %d",
+                   a->B > 1 ? "decodes several sequences in bfloat16" : "verifies drafts", a->C);
   return f(k, *width);
 }
 
@@ -74,7 +76,7 @@ extern "C" int gs_persistent_one(gs_stream *s, const gs_persistent_args *a, int 
     if (k.VERIFY) return gs_fail(GS_ARGUMENT, "decode: single steps verify no drafts");
     Params p = {};
     if (int status = fill(k, s, a, tail + 1, &p)) return status;
-    p.only_step = step, p.epoch = epoch;
+    p.only_step = step, p.epoch = epoch, p.stamp = gs_next_stamp(s, "decode_one", blocks_of(s, a));
     return launch(k, width, s, a, p);
   });
 }

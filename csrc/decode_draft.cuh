@@ -56,7 +56,7 @@ __device__ inline bool packets_have_all(const Params &p) { return p.head <= 3 &&
 // Whether drafts are the likeliest tokens though tokens are sampled: of one layer these are as often right, and sooner
 // there.
 template <typename Traits> __device__ inline bool drafts_likeliest(const Params &p) {
-  return Traits::VERIFY && Traits::SAMPLES && p.exit == STEPS && packets_have_all(p);
+  return Traits::VERIFY && samples<Traits>(p) && p.exit == STEPS && packets_have_all(p);
 }
 
 // Whether the pass under way drafts.

@@ -39,14 +39,17 @@ struct Traits {
   static_assert(ROWS == 1 || ROWS == 4, "a lane has row lane % 4");
   static constexpr bool Q8 = Q8_;             // weights are of 8 bits
   static constexpr bool STAMPS = STAMPS_;     // blocks note when they did what
-  static constexpr bool SINGLE_STEP = false;  // a launch runs one step only
   static constexpr bool SAMPLES = DRAWS_;     // the kernel samples tokens: decode_sample.cuh
+  // Or it takes those of the best logits. It does either where it verifies drafts, and of several sequences where it stamps.
+  static constexpr bool GREEDY = !SAMPLES || ROWS_ > 1 || (STAMPS_ && GROUP_ > 1);
+  // Launches run one step only, or can.
+  static constexpr bool SINGLE_STEP = false, SINGLE_STEPS = STAMPS_ && GROUP_ > 1 && GREEDY;
   static constexpr bool PROMPT = PROMPT_;     // sequences are the rows of a prompt of one
-  using Stamping = Traits<WARPS, NB, Q8, GROUP, true, SAMPLES, PROMPT, ROWS>;
-  using Batched = Traits<WARPS, NB, Q8, 4, STAMPS, SAMPLES>;
+  using Stamping = Traits<WARPS, NB, Q8, 1, true>;
+  using Batched = Traits<WARPS, NB, Q8, 4, STAMPS, STAMPS>;
   using Sampling = Traits<WARPS, NB, Q8, GROUP, STAMPS, true, false, ROWS>;
   using Prompt = Traits<WARPS, NB, Q8, 4, STAMPS, false, true>;
-  using Verify = Traits<WARPS, NB, Q8, 1, STAMPS, SAMPLES, false, GS_PERSISTENT_VERIFY>;
+  using Verify = Traits<WARPS, NB, Q8, 1, STAMPS, true, false, GS_PERSISTENT_VERIFY>;
   static constexpr bool BATCHED = GROUP > 1, VERIFY = ROWS > 1, MANY = BATCHED || VERIFY;
   static constexpr int AT_ONCE = BATCHED ? GS_PERSISTENT_SEQUENCES : ROWS;  // rows of a step that are computed at once
   // Values of a packet of x. Lanes that have packets of the same row of it.
@@ -383,7 +386,7 @@ __device__ __forceinline__ void finish_rows(const Params &p, Shared<Traits> &sh,
         y[m] += own;
         __syncwarp();
         if (at < left) own = y[m];
-        if (Traits::SINGLE_STEP && at < left && r < rows) p.own[r * Traits::C + s.row + at] = y[m];
+        if (single_step<Traits>(p) && at < left && r < rows) p.own[r * Traits::C + s.row + at] = y[m];
       }
     }
     if (wide) {
@@ -559,7 +562,7 @@ __device__ __forceinline__ void finish_span(const Params &p, Shared<Traits> &sh,
               if (has) sh.own[row0][lane] = x;
             } else {
               x += y[m];
-              if (Traits::SINGLE_STEP && has) p.own[row] = x;
+              if (single_step<Traits>(p) && has) p.own[row] = x;
             }
             const int from = F32_PER_PACKET * l;
             const float u0 = __shfl_sync(~0u, x, from & 31), u1 = __shfl_sync(~0u, x, (from + 1) & 31),
@@ -590,7 +593,8 @@ __device__ void finish_steps(const Params &p, Shared<Traits> &sh, Work<Traits> &
   constexpr bool VERIFY = Traits::VERIFY;
   const int lane = threadIdx.x % 32, f = Traits::MANY ? of : 0;
   const int first = blockIdx.x * p.x.rows, own = min(p.x.rows, p.C - first);  // of the residual stream; may be negative
-  const uint32_t epoch0 = Traits::SINGLE_STEP ? p.epoch - first_token<Traits>(p) * p.count : p.header->epoch;
+  const bool single = single_step<Traits>(p);
+  const uint32_t epoch0 = single ? p.epoch - first_token<Traits>(p) * p.count : p.header->epoch;
   uint32_t epoch = epoch0;  // in kernels that verify, whose passes differ in how many steps they have
   const Finisher finisher = finisher_of<Traits>(p, f);
   const int pos0 = finisher.pos0;
@@ -604,20 +608,20 @@ __device__ void finish_steps(const Params &p, Shared<Traits> &sh, Work<Traits> &
     float best = -INFINITY;
     int best_id = 0x7fffffff;
     const int rows = VERIFY ? rows_of_pass(sh) : Traits::BATCHED ? p.B : 1;
-    for (int j = f; j < rows; j += FINISH) clear_found<Traits>(sh, j);
+    for (int j = f; j < rows; j += FINISH) clear_found<Traits>(p, sh, j);
     if constexpr (Traits::MANY) {
       // After layers that draft a pass has the residual stream of the rows before its last one.
       const bool one = VERIFY && p.exit > 0;
 #pragma unroll 1
       for (int n = f; n < (one ? 1 : rows); n += FINISH) {
         const int j = one ? *(const volatile int *)&sh.verified.row : n;
-        if (Traits::SINGLE_STEP && p.only_step > FIRST_RESIDUAL) {
+        if (single && p.only_step > FIRST_RESIDUAL) {
           if (lane < own) sh.own[j][lane] = p.own[j * Traits::C + first + lane];
         } else if (lane < own)
           sh.own[j][lane] = Embedding<Traits>(p, sh.token[j], first + lane)[0] +
                             to_float(__ldg(p.wpe + (size_t)(place_of<Traits>(sh, j) + t) * p.C + first + lane));
       }
-    } else if (Traits::SINGLE_STEP && p.only_step > FIRST_RESIDUAL) {
+    } else if (single && p.only_step > FIRST_RESIDUAL) {
       if (lane < own) x = p.own[first + lane];
     } else if (lane < own) {
       x = Embedding<Traits>(p, max(token, 0), first + lane)[0] +
@@ -627,7 +631,9 @@ __device__ void finish_steps(const Params &p, Shared<Traits> &sh, Work<Traits> &
 #pragma unroll 1
     while (true) {
       const uint32_t e0 = VERIFY ? epoch - span.from : epoch0 + pass * p.count;
-      if (Traits::BATCHED || span.rows > 1)
+      if constexpr (!VERIFY)
+        finish_span<Traits, Traits::AT_ONCE>(p, sh, work, steps, f, pass, span, buffer, e0, x, best, best_id);
+      else if (span.rows > 1)
         finish_span<Traits, Traits::AT_ONCE>(p, sh, work, steps, f, pass, span, buffer, e0, x, best, best_id);
       else
         finish_span<Traits, 1>(p, sh, work, steps, f, pass, span, buffer, e0, x, best, best_id);
@@ -636,7 +642,7 @@ __device__ void finish_steps(const Params &p, Shared<Traits> &sh, Work<Traits> &
       span = next_span<Traits>(p, sh);
     }
 
-    if (Traits::SINGLE_STEP) return;  // gs_sample takes the token
+    if (single) return;  // gs_sample takes the token
 
     finish_token<Traits>(p, sh, work, steps[p.count - 1], finisher, t, pass,
                          VERIFY ? epoch : epoch0 + (pass + 1) * p.count, best, best_id, token);
@@ -665,7 +671,7 @@ __device__ __forceinline__ void compute_span(const Params &p, Shared<Traits> &sh
   constexpr bool SPILLS =
       Traits::BATCHED || Traits::TIGHT || ((Traits::VERIFY || (Traits::STAMPS && Traits::SAMPLES)) && NB == 2);
   const int lane = opaque_if<SPILLS>(threadIdx.x) % 32, g = lane / 4, q = lane % 4;
-  warp = opaque_if<Traits::TIGHT || (NB == 5 && Traits::Q8 && Traits::PROMPT && Traits::STAMPS)>(warp);
+  warp = opaque_if<Traits::TIGHT || (NB >= 4 && Traits::Q8 && Traits::PROMPT && Traits::STAMPS)>(warp);
   uint16_t *const xs = sh.x[warp] + 8;  // the part of x, high halves, then low
   const uint32_t fragment = shared_address(xs) + q * 16;
   uint32_t &need = progress.need;
@@ -1021,7 +1027,7 @@ __device__ __forceinline__ void compute_span(const Params &p, Shared<Traits> &sh
     // of odd g rows of the second one, which lies in other banks.
     const bool few = BATCHED && p.side == 4;
     // Lanes that have packets of the same row of x; the lane's row, and which of them it is.
-    const int row_lanes = !MANY ? 32 : !BATCHED || few ? 8 : 4, l = opaque_if<BATCHED && Traits::SINGLE_STEP>(lane),
+    const int row_lanes = !MANY ? 32 : !BATCHED || few ? 8 : 4, l = opaque_if<Traits::SINGLE_STEPS>(lane),
               r = !MANY ? 0 : !BATCHED || few ? l % 4 : l % 8, of_row = !MANY ? l : !BATCHED || few ? l / 4 : l / 8;
     const int mine = g % 2 * (Traits::TILE_ROWS / 2) + (Traits::STEP == 2 ? g / 2 % 2 * 2 + g / 4 : g / 2);
     const bool norm = s.gain != nullptr;
@@ -1425,7 +1431,7 @@ __device__ void compute_steps(const Params &p, Shared<Traits> &sh, Work<Traits> 
   constexpr bool VERIFY = Traits::VERIFY;
   static_assert(LARGE + 8 <= 1 << 10, "packed() has 10 bits for a place in a part");
   const int lane = threadIdx.x % 32;
-  Progress progress = {Traits::SINGLE_STEP ? p.epoch + p.only_step : p.header->epoch, 0, 0, false};
+  Progress progress = {single_step<Traits>(p) ? p.epoch + p.only_step : p.header->epoch, 0, 0, false};
   auto slice = [&](int pair, Slice s) {
     s.packet = near_copy(sh, pair, s.packet * side_of<Traits>(p));
     return s;
@@ -1466,29 +1472,30 @@ __device__ void compute_steps(const Params &p, Shared<Traits> &sh, Work<Traits> 
     Span span = first_span<Traits>(p, sh);
 #pragma unroll 1
     while (true) {
-      if (Traits::BATCHED || span.rows > 1)
-        compute_span<Traits, Traits::AT_ONCE>(p, sh, work, steps, warp, span, progress);
+      if constexpr (!VERIFY) compute_span<Traits, Traits::AT_ONCE>(p, sh, work, steps, warp, span, progress);
+      else if (span.rows > 1) compute_span<Traits, Traits::AT_ONCE>(p, sh, work, steps, warp, span, progress);
       else compute_span<Traits, 1>(p, sh, work, steps, warp, span, progress);
       if (!VERIFY || span.to == p.count) break;
       span = next_span<Traits>(p, sh);
     }
-    if (Traits::SINGLE_STEP) return;
+    if (single_step<Traits>(p)) return;
     if constexpr (Traits::MANY) {
       const int step = t;  // it changes after the barrier
       barrier_sync<Traits>(LISTED);
-      if constexpr (Traits::SAMPLES) {
-        const BlockStep &s = steps[p.count - 1];
-        sample_each<Traits>(p, sh, reinterpret_cast<SequenceCandidates *>(sh.rooms), warp, s.row, s.rows, step,
-                            progress.need);
-      } else {
-        best_each<Traits>(p, sh, warp, step, progress.need);
-        if constexpr (VERIFY) named_arrive<32 * (WARPS + 1)>(RANKED);
-      }
-      if constexpr (VERIFY && Traits::SAMPLES) {
-        named_sync<32 * WARPS>(RANKED);
-        if (warp == 0) accept(p, sh, step);
-      }
-    } else if constexpr (Traits::SAMPLES)
+      if constexpr (Traits::SAMPLES)
+        if (samples<Traits>(p)) {
+          const BlockStep &s = steps[p.count - 1];
+          sample_each<Traits>(p, sh, reinterpret_cast<SequenceCandidates *>(sh.rooms), warp, s.row, s.rows, step,
+                              progress.need);
+          if (VERIFY) named_sync<32 * WARPS>(RANKED);
+          if (VERIFY && warp == 0) accept(p, sh, step);
+        }
+      if constexpr (Traits::GREEDY)
+        if (!samples<Traits>(p)) {
+          best_each<Traits>(p, sh, warp, step, progress.need);
+          if (VERIFY) named_arrive<32 * (WARPS + 1)>(RANKED);
+        }
+    } else if (samples<Traits>(p))
       rank_candidates<WARPS>(shared_address(&candidates_in(sh)), shared_address(&logits_or_sorted_in(work)));
     barrier_sync<Traits>(TOKEN);
   }
@@ -1578,7 +1585,7 @@ template <typename Traits> __device__ __forceinline__ void run_block(const Param
   }
   __syncthreads();
   if (has_logits && threadIdx.x == 0) logits.bias = head - logits.row, logits.sums = head + p.head - logits.row;
-  if constexpr (Traits::SINGLE_STEP && !Traits::PROMPT && !Traits::READS_BACK) load_tail<Traits>(p, sh, steps[p.only_step]);
+  if (single_step<Traits>(p) && !Traits::PROMPT && !Traits::READS_BACK) load_tail<Traits>(p, sh, steps[p.only_step]);
   if constexpr (Traits::VERIFY) {
     for (int i = threadIdx.x; p.exit == 0 && i <= pos0; i += Traits::THREADS) text_of(p)[i] = p.text[i];
     __syncthreads();
@@ -1597,19 +1604,18 @@ template <typename Traits> __device__ __forceinline__ void run_block(const Param
 template <typename Traits>
 __global__ void __launch_bounds__(Traits::THREADS, 1) decode_kernel(const __grid_constant__ Params p) {
 #if __CUDA_ARCH__ >= 900
-  run_block<Traits>(p);
-#endif
-}
-
-// Blocks wait for no other block: what they read was written by launches before.
-template <typename Traits>
-__global__ void __launch_bounds__(Traits::THREADS, 1)
-    decode_one_kernel(const gs_stamp stamp, const __grid_constant__ Params p) {
-#if __CUDA_ARCH__ >= 900
-  const gs_stamped<gs_stamp> stamped(stamp);
-  gs_wait();
-  stamped.start();
-  run_block<Traits>(p);
+  if constexpr (Traits::SINGLE_STEP || Traits::SINGLE_STEPS) {
+    // Blocks of a single step wait for no other block: what they read was written by launches before.
+    auto stamp = [&](int what) {
+      if (p.stamp.area && opaque(threadIdx.x) == 0) p.stamp.area[2 * opaque(blockIdx.x) + what] = gs_globaltimer();
+    };
+    gs_wait();
+    stamp(0);
+    run_block<Traits>(p);
+    stamp(1);
+  } else {
+    run_block<Traits>(p);
+  }
 #endif
 }
 

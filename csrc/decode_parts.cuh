@@ -9,7 +9,7 @@
 
 namespace decode {  // named: else code for older GPUs has warnings of what it does not use
 
-// The Traits of gs_persistent_one, whose launch runs step p.only_step of token p.tokens - 1.
+// The Traits of gs_persistent_one of one row, whose launch runs step p.only_step of token p.tokens - 1.
 template <typename Of> struct SingleStep : Of {
   static constexpr bool SINGLE_STEP = true;
 };
@@ -18,8 +18,6 @@ template <typename Of> struct SingleStep : Of {
 using decode::SingleStep;
 
 namespace {
-
-typedef __nv_bfloat16 bf16;
 
 constexpr int TILES = 32;  // copies to the ring in flight, at most
 constexpr int HEAD = 64;   // size of a head
@@ -117,7 +115,8 @@ struct Params {
   // (2, B, blocks, LINE) packets, the first of a line: logit, id; or (2, blocks, LINE), those of decode_sample.cuh.
   uint4 *best;
   uint64_t timeout;  // ns
-  uint64_t *stamps;  // (passes, count + 1, blocks, 4), of kernels that stamp
+  uint64_t *stamps;  // (passes, count + 1, blocks, 4), null if the launch does not stamp
+  gs_stamp stamp;    // of a single step
   int count, C, NH, P, V, slot_count, tokens, ring_bytes;
   int B, ld;                       // sequences, rows of a prompt, or of a pass at most; values from a row of logits to the next
   int splits, items;               // of the keys of a head; of the attention of a step
@@ -168,10 +167,7 @@ struct LayerNormStats {
 
 constexpr int FREE = 3, FULL = 1, TOKEN = 5, SUMMED = 10;  // numbers of barriers; all but TOKEN are two
 
-__device__ inline uint32_t pack2(float a, float b) {
-  const __nv_bfloat162 v = __floats2bfloat162_rn(a, b);
-  return *reinterpret_cast<const uint32_t *>(&v);
-}
+__device__ inline uint32_t pack2(float a, float b) { return pack_bf16(a, b); }
 __device__ inline float low(uint32_t v) { return __uint_as_float(v << 16); }
 __device__ inline float high(uint32_t v) { return __uint_as_float(v & 0xffff0000u); }
 
@@ -520,15 +516,23 @@ __device__ inline bool holds(uint32_t p, int k) { return p >> (10 + k) & 1; }
 // keeps them.
 extern __shared__ __align__(128) unsigned char dynamic[];
 
+// Whether the launch runs one step only, as those of several sequences or rows that stamp can, and whether it samples
+// tokens.
+template <typename Traits> __device__ inline bool single_step(const Params &p) {
+  return Traits::SINGLE_STEP || (Traits::SINGLE_STEPS && p.only_step >= 0);
+}
+template <typename Traits> __device__ inline bool samples(const Params &p) {
+  return Traits::SAMPLES && (!Traits::GREEDY || p.candidates > 0);
+}
 // The steps [first_step, end_step) of the tokens from first_token on are run.
 template <typename Traits> __device__ inline int first_step(const Params &p) {
-  return Traits::SINGLE_STEP ? p.only_step : 0;
+  return single_step<Traits>(p) ? p.only_step : 0;
 }
 template <typename Traits> __device__ inline int end_step(const Params &p) {
-  return Traits::SINGLE_STEP ? p.only_step + 1 : p.count;
+  return single_step<Traits>(p) ? p.only_step + 1 : p.count;
 }
 template <typename Traits> __device__ inline int first_token(const Params &p) {
-  return Traits::SINGLE_STEP ? p.tokens - 1 : 0;
+  return single_step<Traits>(p) ? p.tokens - 1 : 0;
 }
 
 // The place of sequence j, or of row j, before the tokens of the launch.
@@ -545,7 +549,7 @@ __device__ inline uint64_t *stamps_of(const Params &p, int t, int i) {
 }
 template <typename Traits> __device__ inline void stamp(const Params &p, int t, int i, int what) {
   if constexpr (Traits::STAMPS)
-    if (threadIdx.x % 32 == 0) stamps_of(p, t, i)[what] = gs_globaltimer();
+    if (threadIdx.x % 32 == 0 && !single_step<Traits>(p)) stamps_of(p, t, i)[what] = gs_globaltimer();
 }
 // The inputs of a step are there. The first warp that computes notes when, and the one that finishes stamps it: it has
 // the time.
@@ -555,7 +559,7 @@ template <typename Traits, typename Shared> __device__ inline void note_arrived(
 template <typename Traits, typename Shared>
 __device__ inline void stamp_arrived(const Params &p, const Shared &sh, int t, int i, int buffer) {
   if constexpr (Traits::STAMPS)
-    if (threadIdx.x % 32 == 0)
+    if (threadIdx.x % 32 == 0 && !single_step<Traits>(p))
       stamps_of(p, t, i)[GS_PERSISTENT_ARRIVED] = *(const volatile uint64_t *)&sh.arrived[buffer];
 }
 // Waits for a tile that a step needs first. In kernels that stamp, a warp for which stamps() holds stamps when the tile

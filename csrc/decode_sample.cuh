@@ -47,8 +47,8 @@ struct SequenceCandidates {
 
 // The three best logits of a lane, as keys, and the rows of the best two among those of the block. Zeros are no logit.
 struct alignas(16) LaneBest {
-  unsigned best = 0, second = 0, third = 0;
-  unsigned rows = 0;  // 16 bits each
+  unsigned best, second, third;
+  unsigned rows;  // 16 bits each
 
   __device__ void take(float logit, int row) {
     const unsigned key = key_of(logit);
@@ -60,11 +60,15 @@ struct alignas(16) LaneBest {
 
 // What a block has found of each sequence, or row of a pass that verifies drafts.
 template <typename Traits> struct Found {
-  static constexpr int GREEDY = Traits::BATCHED && !Traits::SAMPLES ? GS_PERSISTENT_SEQUENCES : Traits::ROWS,
+  static constexpr int GREEDY = Traits::BATCHED && Traits::GREEDY ? GS_PERSISTENT_SEQUENCES : Traits::ROWS,
                        DRAWN = Traits::BATCHED ? GS_PERSISTENT_SEQUENCES : Traits::ROWS;
-  float best[GREEDY][32];  // the best logits of each lane; of one sequence they are in registers
-  int best_id[GREEDY][32];
-  LaneBest lanes[DRAWN][Traits::SAMPLES ? 32 : 1];  // the same where tokens are sampled
+  union {
+    struct {
+      float best[GREEDY][32];  // the best logits of each lane; of one sequence they are in registers
+      int best_id[GREEDY][32];
+    };
+    LaneBest lanes[DRAWN][Traits::SAMPLES ? 32 : 1];  // the same where tokens are sampled
+  };
   int drawn[DRAWN];                                 // the tokens, -1 where logits are not finite
   float log_probability[DRAWN];
 };
@@ -89,10 +93,11 @@ __device__ inline uint4 *lists_of(const Params &p, int sequence) {
 __device__ inline uint4 *parts_of(const Params &p, int sequence) { return p.best + 4 * gridDim.x * LINE + sequence; }
 
 // Forgets what was found of a sequence.
-template <typename Traits, typename Shared> __device__ inline void clear_found(Shared &sh, int sequence) {
+template <typename Traits, typename Shared>
+__device__ inline void clear_found(const Params &p, Shared &sh, int sequence) {
   const int lane = threadIdx.x % 32;
-  if constexpr (Traits::SAMPLES) sh.found.lanes[sequence][lane] = LaneBest();
-  else if constexpr (Traits::MANY)
+  if (samples<Traits>(p)) sh.found.lanes[sequence][Traits::SAMPLES ? lane : 0] = {};
+  else if constexpr (Traits::GREEDY && Traits::MANY)
     sh.found.best[sequence][lane] = -INFINITY, sh.found.best_id[sequence][lane] = 0x7fffffff;
 }
 
@@ -102,10 +107,12 @@ __device__ __forceinline__ void take_logit(const Params &p, Shared &sh, Work &wo
                                            float y, float &best, int &best_id) {
   const int lane = threadIdx.x % 32;
   p.logits[(Traits::MANY ? (size_t)sequence * p.ld : 0) + row] = y;
-  if constexpr (Traits::SAMPLES) {
-    if constexpr (!Traits::MANY) logits_or_sorted_in(work).logits[at] = y;
-    sh.found.lanes[sequence][lane].take(y, at);
-  } else {
+  if constexpr (Traits::SAMPLES)
+    if (samples<Traits>(p)) {
+      if constexpr (!Traits::MANY) logits_or_sorted_in(work).logits[at] = y;
+      return sh.found.lanes[sequence][lane].take(y, at);
+    }
+  if constexpr (Traits::GREEDY) {
     if constexpr (Traits::MANY) best = sh.found.best[sequence][lane], best_id = sh.found.best_id[sequence][lane];
     if (y < INFINITY) take_better(best, best_id, y, row);
     else best = INFINITY, best_id = -1;  // also if it is not a number
@@ -600,16 +607,17 @@ __device__ __forceinline__ void finish_token(const Params &p, Shared &sh, Work &
   if constexpr (Traits::MANY) {
     barrier_sync<Traits>(LISTED);  // the warps that compute go on
     if (!VERIFY && of.f == 0 && lane == 0) *(volatile int *)&sh.step = t + 1;
-    if (VERIFY && !Traits::SAMPLES && of.f == 0) {
+    if (VERIFY && !samples<Traits>(p) && of.f == 0) {
       named_sync<32 * (Traits::WARPS + 1)>(RANKED);
       accept(p, sh, t);
     }
-  } else if constexpr (Traits::SAMPLES) {
-    token = sample_token<Traits>(p, sh, work, sh.found.lanes[0][lane], logits.row, logits.rows, t, epoch,
-                                 p.sampling->offset + of.pos0 + t + 1, &log_probability);
-    if (lane == 0) sh.token[0] = max(token, 0), *(volatile int *)&sh.step = t + 1;
   } else {
-    token = best_token<Traits>(p, sh, bests_of(p, pass, 0), best, best_id, epoch);
+    if constexpr (Traits::SAMPLES)
+      if (samples<Traits>(p))
+        token = sample_token<Traits>(p, sh, work, sh.found.lanes[0][lane], logits.row, logits.rows, t, epoch,
+                                     p.sampling->offset + of.pos0 + t + 1, &log_probability);
+    if constexpr (Traits::GREEDY)
+      if (!samples<Traits>(p)) token = best_token<Traits>(p, sh, bests_of(p, pass, 0), best, best_id, epoch);
     if (lane == 0) sh.token[0] = max(token, 0), *(volatile int *)&sh.step = t + 1;
   }
   if (!Traits::MANY) stamp<Traits>(p, pass, p.count, GS_PERSISTENT_PUBLISHED);
@@ -632,7 +640,7 @@ __device__ __forceinline__ void finish_token(const Params &p, Shared &sh, Work &
                               slot->verify =
                                   p.exit > 0 && B > 1 ? (int32_t)(gs_globaltimer() - sh.verified.drafted) : 0;
       if constexpr (Traits::MANY) token = sh.found.drawn[j];
-      if constexpr (Traits::SAMPLES_EACH) log_probability = sh.found.log_probability[j];
+      if (Traits::SAMPLES_EACH && samples<Traits>(p)) log_probability = sh.found.log_probability[j];
       if (BATCHED) p.token[Traits::PROMPT ? 0 : j] = token;
       slot->token = expired ? GS_SLOT_TIMEOUT : token;
       slot->log_probability = log_probability;

@@ -169,7 +169,7 @@ __global__ __launch_bounds__(32 * kMaxWarps, resident<W>(M, R, U)) void gemv_ker
           const bool valid = c + 32 * u < last;
           q[r][u] = load_chunk(from + q8_integers(c / 2) + c % 2 * 16 + u * STEP, valid, policy);
           const void *const scale = from + q8_scale(c / 2) + u * STEP;
-          scale_of[r][u] = valid ? to_float(__ldg(static_cast<const __nv_bfloat16 *>(scale))) : 0.0f;
+          scale_of[r][u] = valid ? to_float(__ldg(static_cast<const bf16 *>(scale))) : 0.0f;
         }
       }
     } else {
@@ -233,7 +233,7 @@ __global__ __launch_bounds__(32 * kMaxWarps, resident<W>(M, R, U)) void gemv_ker
         u[j] = make_uint2(0, 0);
         if (i < all && m < p.rows)
           u[j] =
-              __ldcg(reinterpret_cast<const uint2 *>(static_cast<const __nv_bfloat16 *>(p.x) + (size_t)m * p.ldx) + f);
+              __ldcg(reinterpret_cast<const uint2 *>(static_cast<const bf16 *>(p.x) + (size_t)m * p.ldx) + f);
       }
 #pragma unroll
       for (int j = 0; j < 4; j++)
@@ -357,7 +357,7 @@ __global__ __launch_bounds__(32 * kMaxWarps, resident<W>(M, R, U)) void gemv_ker
       if (out && n < p.N) {
         const size_t at = (size_t)out_m * p.ldy + n;
         const float z = activate(total + bias, p.act) + old;
-        if (p.y_bf16) static_cast<__nv_bfloat16 *>(p.y)[at] = __float2bfloat16_rn(z);
+        if (p.y_bf16) static_cast<bf16 *>(p.y)[at] = from_float<bf16>(z);
         else static_cast<float *>(p.y)[at] = z;
       }
       if (more) {
@@ -487,7 +487,7 @@ template <typename W, typename Stamp> int by_rows(gs_stream *s, const gs_linear_
 
 template <typename Stamp> int by_type(gs_stream *s, const gs_linear_args *a) {
   if (a->dtype == GS_Q8) return by_rows<Q8, Stamp>(s, a);
-  return a->dtype == GS_BF16 ? by_rows<__nv_bfloat16, Stamp>(s, a) : by_rows<float, Stamp>(s, a);
+  return a->dtype == GS_BF16 ? by_rows<bf16, Stamp>(s, a) : by_rows<float, Stamp>(s, a);
 }
 
 }  // namespace

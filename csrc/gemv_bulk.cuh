@@ -170,10 +170,10 @@ __global__ __launch_bounds__(bulk_threads<W>(M, U), bulk_resident<W>(M, U)) void
       const size_t at = (size_t)m * p.ldx + chunk[u] * E;
       if (E == 8 && p.x_bf16) {
         uint4 v = make_uint4(0, 0, 0, 0);
-        if (read) v = __ldcg(reinterpret_cast<const uint4 *>(static_cast<const __nv_bfloat16 *>(p.x) + at));
+        if (read) v = __ldcg(reinterpret_cast<const uint4 *>(static_cast<const bf16 *>(p.x) + at));
         float low[4], high[4];
-        unpack<__nv_bfloat16>(v, 0, low);
-        unpack<__nv_bfloat16>(v, 1, high);
+        unpack<bf16>(v, 0, low);
+        unpack<bf16>(v, 1, high);
 #pragma unroll
         for (int e = 0; e < 4; e++) x[m][u][e] = low[e], x[m][u][(e + 4) % E] = high[e];
       } else {
@@ -287,7 +287,7 @@ __global__ __launch_bounds__(bulk_threads<W>(M, U), bulk_resident<W>(M, U)) void
     for (int k = 0; k < P; k++) total += sums[k * room + r * M + m];
     const float z = activate(total + (i == mine ? bias : load_bias(i)), p.act) + (i == mine ? old : load_old(i));
     const size_t at = (size_t)m * p.ldy + row0 + r;
-    if (p.y_bf16) static_cast<__nv_bfloat16 *>(p.y)[at] = __float2bfloat16_rn(z);
+    if (p.y_bf16) static_cast<bf16 *>(p.y)[at] = from_float<bf16>(z);
     else static_cast<float *>(p.y)[at] = z;
   }
 #endif

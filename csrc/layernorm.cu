@@ -71,7 +71,7 @@ __global__ void __launch_bounds__(32 * WARPS) layernorm_kernel(const S stamp, La
         if (c < p.C) v[i] = v[i] + load4(from + (size_t)row * p.ldadd + c);
       }
     };
-    if (p.add_bf16) add((const __nv_bfloat16 *)p.add);
+    if (p.add_bf16) add((const bf16 *)p.add);
     else add((const float *)p.add);
     for (int i = 0; i < VECTORS; i++) {
       const int c = first + i * STRIDE;
@@ -97,7 +97,7 @@ __global__ void __launch_bounds__(32 * WARPS) layernorm_kernel(const S stamp, La
                  b = EARLY ? bias[EARLY ? i : 0] : load4(p.bias + c);
     const float4 y = make_float4(v[i].x * scale * g.x + b.x, v[i].y * scale * g.y + b.y, v[i].z * scale * g.z + b.z,
                                  v[i].w * scale * g.w + b.w);
-    if (p.y_bf16) store4((__nv_bfloat16 *)p.y + (size_t)row * p.ldy + c, y);
+    if (p.y_bf16) store4((bf16 *)p.y + (size_t)row * p.ldy + c, y);
     else store4((float *)p.y + (size_t)row * p.ldy + c, y);
   }
 }
@@ -128,7 +128,7 @@ __global__ void __launch_bounds__(NAIVE_THREADS) layernorm_naive_kernel(const S 
   for (int c = threadIdx.x; c < p.C; c += NAIVE_THREADS) {
     float v = x[c];
     if (p.add) {
-      v += p.add_bf16 ? to_float(((const __nv_bfloat16 *)p.add)[row * p.ldadd + c])
+      v += p.add_bf16 ? to_float(((const bf16 *)p.add)[row * p.ldadd + c])
                       : ((const float *)p.add)[row * p.ldadd + c];
       x[c] = v;  // no other thread reads it
     }
@@ -140,7 +140,7 @@ __global__ void __launch_bounds__(NAIVE_THREADS) layernorm_naive_kernel(const S 
   const float scale = 1.0f / sqrtf(block_sum(squares, scratch) / p.C + p.eps);
   for (int c = threadIdx.x; c < p.C; c += NAIVE_THREADS) {
     const float y = (x[c] - mean) * scale * p.gain[c] + p.bias[c];
-    if (p.y_bf16) ((__nv_bfloat16 *)p.y)[row * p.ldy + c] = from_float<__nv_bfloat16>(y);
+    if (p.y_bf16) ((bf16 *)p.y)[row * p.ldy + c] = from_float<bf16>(y);
     else ((float *)p.y)[row * p.ldy + c] = y;
   }
 }

@@ -12,21 +12,21 @@ constexpr int kTile = 64;  // rows and columns of y per block
 constexpr int kDeep = 16;  // columns of x and W at a time
 constexpr int kThreads = 256;
 
-template <typename X, typename W, typename S>
-__global__ __launch_bounds__(kThreads) void linear_naive(const S stamp, const X *x, const W *w, const float *bias,
+template <typename X, typename W>
+__global__ __launch_bounds__(kThreads) void linear_naive(const gs_stamp stamp, const X *x, const W *w, const float *bias,
                                                          const float *gain, const float *shift, void *y, int M, int N,
                                                          int K, int ldx, int ldy, int y_bf16, int act, int accumulate,
                                                          float eps) {
   __shared__ float xs[kDeep][kTile + 1], ws[kDeep][kTile + 1];
   __shared__ float mean[kTile], scale[kTile];
   gs_let_next();
-  const gs_stamped<S> stamped(stamp);
+  const gs_stamped stamped(stamp);
   gs_wait();
   stamped.start();
 
   const int m0 = blockIdx.y * kTile, n0 = blockIdx.x * kTile;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  if (gain) {
+  if (sizeof(X) > 2 && gain) {
     for (int i = warp; i < kTile && m0 + i < M; i += kThreads / 32) {
       const X *row = x + (size_t)(m0 + i) * ldx;
       float sum = 0;
@@ -52,7 +52,7 @@ __global__ __launch_bounds__(kThreads) void linear_naive(const S stamp, const X 
       float a = 0, b = 0;
       if (k < K && m0 + r < M) {
         a = to_float(x[(size_t)(m0 + r) * ldx + k]);
-        if (gain) a = (a - mean[r]) * scale[r] * gain[k] + shift[k];
+        if (sizeof(X) > 2 && gain) a = (a - mean[r]) * scale[r] * gain[k] + shift[k];
       }
       if (k < K && n0 + r < N) b = to_float(w[(size_t)(n0 + r) * K + k]);
       xs[d][r] = a;
@@ -77,33 +77,28 @@ __global__ __launch_bounds__(kThreads) void linear_naive(const S stamp, const X 
     v = activate(v + (bias ? bias[n] : 0.0f), act);
     if (accumulate) v += static_cast<float *>(y)[at];
     if (y_bf16)
-      static_cast<__nv_bfloat16 *>(y)[at] = __float2bfloat16_rn(v);
+      static_cast<bf16 *>(y)[at] = from_float<bf16>(v);
     else
       static_cast<float *>(y)[at] = v;
   }
 }
 
-template <typename X, typename W, typename S>
+template <typename X, typename W>
 int launch_naive(gs_stream *s, const gs_linear_args *a) {
   const dim3 grid((a->N + kTile - 1) / kTile, (a->M + kTile - 1) / kTile);
-  return gs_launch(s, "linear", linear_naive<X, W, S>, grid, dim3(kThreads), 0, reinterpret_cast<const X *>(a->x),
+  return gs_launch(s, "linear", linear_naive<X, W>, grid, dim3(kThreads), 0, reinterpret_cast<const X *>(a->x),
                    reinterpret_cast<const W *>(a->w), reinterpret_cast<const float *>(a->bias),
                    reinterpret_cast<const float *>(a->gain), reinterpret_cast<const float *>(a->shift),
                    reinterpret_cast<void *>(a->y), a->M, a->N, a->K, a->ldx, a->ldy, (int)(a->y_type == GS_BF16),
                    a->act, a->accumulate, a->eps);
 }
 
-template <typename S>
-int naive(gs_stream *s, const gs_linear_args *a) {
-  if (a->dtype == GS_F32) return launch_naive<float, float, S>(s, a);
-  if (a->gain) return launch_naive<float, __nv_bfloat16, S>(s, a);
-  return launch_naive<__nv_bfloat16, __nv_bfloat16, S>(s, a);
-}
-
 }  // namespace
 
 int gs_linear_naive(gs_stream *s, const gs_linear_args *a) {
-  return gs_with_stamps(s, [&](auto stamp) { return naive<decltype(stamp)>(s, a); });
+  if (a->dtype == GS_F32) return launch_naive<float, float>(s, a);
+  if (a->gain) return launch_naive<float, bf16>(s, a);
+  return launch_naive<bf16, bf16>(s, a);
 }
 
 // "auto" is, of few rows, linear_rows.cu where it wins and else a matrix-vector kernel (the naive one, which takes no

@@ -91,8 +91,8 @@ __global__ void __launch_bounds__(THREADS, resident(KB, M)) gemm_rows(const S st
   for (int from = 0; from < M; from += 8 * AT_ONCE) {
     uint4 x[AT_ONCE][KB];
     for (int j = 0; j < AT_ONCE; j++) {
-      const __nv_bfloat16 *const row =
-          static_cast<const __nv_bfloat16 *>(p.x) + (size_t)min(from + 8 * j + g, p.M - 1) * p.ldx + q * 8;
+      const bf16 *const row =
+          static_cast<const bf16 *>(p.x) + (size_t)min(from + 8 * j + g, p.M - 1) * p.ldx + q * 8;
       for (int k = 0; k < KB; k++)  // beyond K weights are 0
         x[j][k] = __ldcg(reinterpret_cast<const uint4 *>(row + min(first + k * WARPS, blocks - 1) * 32));
     }
@@ -109,7 +109,7 @@ __global__ void __launch_bounds__(THREADS, resident(KB, M)) gemm_rows(const S st
     if (row_of(e) >= mine || m >= p.M || n >= p.N) return;
     const float z = activate(sum + bias, p.act) + old[e];
     const size_t at = (size_t)m * p.ldy + n;
-    if (p.y_bf16) static_cast<__nv_bfloat16 *>(p.y)[at] = __float2bfloat16_rn(z);
+    if (p.y_bf16) static_cast<bf16 *>(p.y)[at] = from_float<bf16>(z);
     else static_cast<float *>(p.y)[at] = z;
   };
   if (cluster > 1) cluster_wait();

@@ -10,6 +10,7 @@
 // * Which tile is taken depends on M, N, K and the number of SMs alone. So does the order of sums.
 
 #include <algorithm>
+#include <atomic>
 
 #include "linear.cuh"
 #include "wgmma.cuh"
@@ -248,7 +249,7 @@ __global__ void __launch_bounds__(BM * 2 + 128, per_sm(BM, BN))
         for (int c = lane; c < 16 * R::CHUNKS; c += 32) {
           const int r = row + c / R::CHUNKS, column = n + c % R::CHUNKS * 8;
           if (r < p.M && column < p.N)
-            *reinterpret_cast<uint4 *>(static_cast<__nv_bfloat16 *>(p.y) + (size_t)r * p.ldy + column) =
+            *reinterpret_cast<uint4 *>(static_cast<bf16 *>(p.y) + (size_t)r * p.ldy + column) =
                 load_shared(out + c / R::CHUNKS * R::LINE + c % R::CHUNKS * 16);
         }
       }

@@ -1,5 +1,5 @@
-// gs_pack. Values are converted through float32 and rounded to nearest, ties to even. The transposition passes through
-// a tile in shared memory, so that source and destination are both accessed along rows.
+// gs_pack and gs_fold, which prepare weights. Values are converted through float32 and rounded to nearest, ties to even.
+// The transposition passes through a tile in shared memory, so that source and destination are both accessed along rows.
 
 #include <cuda_fp16.h>
 
@@ -128,12 +128,12 @@ template <typename S, typename D> int pack(gs_stream *s, const gs_pack_args *a) 
 // The lanes of a warp quantise a block of a row: the scheme of cpu/q8.h. A scale whose inverse is not a normal number
 // becomes zero.
 __device__ inline void quantise(float v, char *row, int block) {
-  const float d = to_float(__float2bfloat16_rn(warp_max(fabsf(v)) * (1.0f / 127)));
+  const float d = to_float(from_float<bf16>(warp_max(fabsf(v)) * (1.0f / 127)));
   const bool normal = d >= 0x1p-119f / 127;
   const int lane = threadIdx.x % 32;
   row[q8_integers(block) + lane] = normal ? (char)__float2int_rn(v * (1.0f / d)) : 0;
   if (lane == 0)
-    *reinterpret_cast<__nv_bfloat16 *>(row + q8_scale(block)) = __float2bfloat16_rn(normal ? d : 0.0f);
+    *reinterpret_cast<bf16 *>(row + q8_scale(block)) = from_float<bf16>(normal ? d : 0.0f);
 }
 
 // A warp has a block.
@@ -179,7 +179,7 @@ template <typename S> int to_q8(gs_stream *s, const gs_pack_args *a) {
 
 // A thread widens 8 weights.
 __global__ void __launch_bounds__(THREADS)
-    widen_kernel(const char *src, __nv_bfloat16 *dst, uint64_t groups, int per_row, int row_bytes, int lddst) {
+    widen_kernel(const char *src, bf16 *dst, uint64_t groups, int per_row, int row_bytes, int lddst) {
   gs_wait();
   const uint64_t g = (uint64_t)blockIdx.x * THREADS + threadIdx.x;
   if (g >= groups) return;
@@ -187,7 +187,7 @@ __global__ void __launch_bounds__(THREADS)
   const int col = (int)(g - row * per_row) * 8;
   const char *const from = src + row * row_bytes;
   const uint2 q = *reinterpret_cast<const uint2 *>(from + q8_integers(col / Q8_BLOCK) + col % Q8_BLOCK);
-  const float d = to_float(*reinterpret_cast<const __nv_bfloat16 *>(from + q8_scale(col / Q8_BLOCK)));
+  const float d = to_float(*reinterpret_cast<const bf16 *>(from + q8_scale(col / Q8_BLOCK)));
   float v[8];
 #pragma unroll
   for (int i = 0; i < 8; i++) v[i] = (float)(signed char)((i < 4 ? q.x : q.y) >> 8 * (i % 4)) * d;
@@ -197,7 +197,7 @@ __global__ void __launch_bounds__(THREADS)
 int from_q8(gs_stream *s, const gs_pack_args *a) {
   const uint64_t groups = (uint64_t)a->rows * a->cols / 8;
   const int status = gs_launch(s, "pack", widen_kernel, dim3((groups + THREADS - 1) / THREADS), THREADS, 0,
-                               (const char *)a->src, (__nv_bfloat16 *)a->dst, groups, a->cols / 8,
+                               (const char *)a->src, (bf16 *)a->dst, groups, a->cols / 8,
                                GS_Q8_ROW(a->cols), a->lddst);
   s->ordered = true;
   return status;
@@ -205,7 +205,7 @@ int from_q8(gs_stream *s, const gs_pack_args *a) {
 
 template <typename S> int pack_to(gs_stream *s, const gs_pack_args *a) {
   if (a->dst_type == GS_Q8) return to_q8<S>(s, a);
-  return a->dst_type == GS_F32 ? pack<S, float>(s, a) : pack<S, __nv_bfloat16>(s, a);
+  return a->dst_type == GS_F32 ? pack<S, float>(s, a) : pack<S, bf16>(s, a);
 }
 
 }  // namespace
@@ -214,8 +214,42 @@ extern "C" int gs_pack(gs_stream *s, const gs_pack_args *a) {
   GS_ENTER(s, a);
   switch (a->src_type) {
     case GS_F32: return pack_to<float>(s, a);
-    case GS_BF16: return pack_to<__nv_bfloat16>(s, a);
+    case GS_BF16: return pack_to<bf16>(s, a);
     case GS_Q8: return from_q8(s, a);
     default: return pack_to<__half>(s, a);
   }
+}
+
+// The sums of a product's rows by which the decode kernels apply LayerNorm to its outputs: gs_fold_args.
+namespace {
+
+// A warp per row of W.
+template <bool Q8>
+__global__ void __launch_bounds__(THREADS)
+    fold_kernel(const char *w, int row_bytes, const float *gain, const float *shift, const float *bias, float *sums,
+                float *folded, int N, int K) {
+  gs_let_next();
+  gs_wait();
+  const int row = blockIdx.x * (THREADS / 32) + threadIdx.x / 32, lane = threadIdx.x % 32;
+  if (row >= N) return;
+  const char *const from = w + (size_t)row * row_bytes;
+  float s = 0, f = 0;
+  for (int k = lane; k < K; k += 32) {
+    const float v = Q8 ? q8_exact(from, k) : to_float(reinterpret_cast<const bf16 *>(from)[k]);
+    s = fmaf(v, gain[k], s);
+    f = fmaf(v, shift[k], f);
+  }
+  s = warp_sum(s), f = warp_sum(f);
+  if (lane == 0) sums[row] = s, folded[row] = f + (bias ? bias[row] : 0.0f);
+}
+
+}  // namespace
+
+extern "C" int gs_fold(gs_stream *s, const gs_fold_args *a) {
+  GS_ENTER(s, a);
+  const bool q8 = a->dtype == GS_Q8;
+  return gs_launch(s, "fold", q8 ? fold_kernel<true> : fold_kernel<false>,
+                   dim3((a->N + THREADS / 32 - 1) / (THREADS / 32)), THREADS, 0, (const char *)a->w,
+                   q8 ? GS_Q8_ROW(a->K) : 2 * a->K, (const float *)a->gain, (const float *)a->shift,
+                   (const float *)a->bias, (float *)a->sums, (float *)a->folded, (int)a->N, (int)a->K);
 }

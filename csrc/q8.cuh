@@ -24,6 +24,6 @@ __device__ inline float q8_exact(const void *row, int k) {
   const signed char q = __ldg(reinterpret_cast<const signed char *>(from + q8_integers(k / Q8_BLOCK) + k % Q8_BLOCK));
   return (float)q * __uint_as_float((unsigned)scale << 16);
 }
-__device__ inline float q8_at(const void *row, int k) { return to_float(__float2bfloat16_rn(q8_exact(row, k))); }
+__device__ inline float q8_at(const void *row, int k) { return to_float(from_float<bf16>(q8_exact(row, k))); }
 
 #endif

@@ -16,19 +16,15 @@ inline unsigned gs_bytes(int dtype) { return dtype == GS_F32 ? 4 : 2; }
 
 // p is 16-byte aligned for float, 8-byte aligned for bfloat16.
 __device__ inline float4 load4(const float *p) { return *reinterpret_cast<const float4 *>(p); }
-__device__ inline float4 load4(const __nv_bfloat16 *p) {
+__device__ inline float4 load4(const bf16 *p) {
   const uint2 u = *reinterpret_cast<const uint2 *>(p);
   // A bfloat16 is the upper half of the float32 of the same value.
   return make_float4(__uint_as_float(u.x << 16), __uint_as_float(u.x & 0xffff0000u), __uint_as_float(u.y << 16),
                      __uint_as_float(u.y & 0xffff0000u));
 }
 __device__ inline void store4(float *p, float4 v) { *reinterpret_cast<float4 *>(p) = v; }
-__device__ inline void store4(__nv_bfloat16 *p, float4 v) {
-  const __nv_bfloat162 a = __floats2bfloat162_rn(v.x, v.y), b = __floats2bfloat162_rn(v.z, v.w);
-  uint2 u;
-  u.x = *reinterpret_cast<const unsigned *>(&a);
-  u.y = *reinterpret_cast<const unsigned *>(&b);
-  *reinterpret_cast<uint2 *>(p) = u;
+__device__ inline void store4(bf16 *p, float4 v) {
+  *reinterpret_cast<uint2 *>(p) = make_uint2(pack_bf16(v.x, v.y), pack_bf16(v.z, v.w));
 }
 
 __device__ inline float4 operator+(float4 a, float4 b) {

@@ -571,10 +571,10 @@ __device__ void finish(const Sample &a, int b, uint64_t step, int position, int 
   a.sampling->step = step + 1;
 }
 
-template <typename S> __global__ void __launch_bounds__(THREADS, 1) sample_kernel(const S stamp, Sample a) {
+__global__ void __launch_bounds__(THREADS, 1) sample_kernel(const gs_stamp stamp, Sample a) {
   __shared__ Shared s;
   gs_let_next();
-  const gs_stamped<S> stamped(stamp);
+  const gs_stamped stamped(stamp);
   gs_wait();
   stamped.start();
   const int split = blockIdx.x, b = blockIdx.y, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -769,8 +769,5 @@ extern "C" int gs_sample(gs_stream *s, const gs_sample_args *a) {
   p.candidates = (uint64_t *)(p.partials + (size_t)p.B * p.splits);
   p.wide = gs_wide(a->logits, a->ld, 4, 4);
   p.decode = (const gs_persistent_header *)a->persistent_work;
-  return gs_with_stamps(s, [&](auto stamp) {
-    return gs_launch_as(s, "sample", sample_kernel<decltype(stamp)>, dim3(p.splits, a->B), THREADS, 0, {1, a->T == 1},
-                        p);
-  });
+  return gs_launch_as(s, "sample", sample_kernel, dim3(p.splits, a->B), THREADS, 0, {1, a->T == 1}, p);
 }

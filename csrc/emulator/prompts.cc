@@ -23,9 +23,9 @@ float draw() {  // a bfloat16 from -1 to 1
   random_state = random_state * 1664525 + 1013904223;
   return (float)((int)(random_state >> 24) - 128) / 128;
 }
-std::vector<__nv_bfloat16> drawn(size_t n, float scale) {
-  std::vector<__nv_bfloat16> v(n + 8);
-  for (auto &x : v) x = __float2bfloat16_rn(scale * draw());
+std::vector<bf16> drawn(size_t n, float scale) {
+  std::vector<bf16> v(n + 8);
+  for (auto &x : v) x = from_float<bf16>(scale * draw());
   return v;
 }
 // Aligned as allocations on a device are.
@@ -43,7 +43,7 @@ void linear(gs_stream *s, int tile, int M, int N, int K, bool f32, int act, bool
   const int ldy = N + 8;
   auto x = drawn((size_t)M * K, 1), w = drawn((size_t)N * K, 0.1f);
   std::vector<float> bias(N), y(M * ldy + 8, 7);
-  std::vector<__nv_bfloat16> half(M * ldy + 8, __float2bfloat16_rn(7));
+  std::vector<bf16> half(M * ldy + 8, from_float<bf16>(7));
   for (auto &b : bias) b = draw();
   gs_linear_args a = {};
   a.x = (gs_ptr)at16(x), a.w = (gs_ptr)at16(w), a.bias = (gs_ptr)bias.data();
@@ -55,11 +55,11 @@ void linear(gs_stream *s, int tile, int M, int N, int K, bool f32, int act, bool
   if ((tile < 0 ? gs_linear_rows(s, &a) : tiles[tile].launch[f32](s, &a)) != GS_OK) check(what, 1, 0, 0);
   for (int m = 0; m < M; m++)
     for (int n = 0; n < ldy; n++) {
-      const float got = f32 ? at16(y)[m * ldy + n] : __bfloat162float(at16(half)[m * ldy + n]);
+      const float got = f32 ? at16(y)[m * ldy + n] : to_float(at16(half)[m * ldy + n]);
       double want = 7;  // between rows nothing is written
       if (n < N) {
         want = bias[n];
-        for (int k = 0; k < K; k++) want += __bfloat162float(at16(x)[m * K + k]) * __bfloat162float(at16(w)[n * K + k]);
+        for (int k = 0; k < K; k++) want += to_float(at16(x)[m * K + k]) * to_float(at16(w)[n * K + k]);
         want = activate((float)want, act) + (add ? 7 : 0);
       }
       check(what, got, want, (f32 ? 1e-5 : 1.0 / 256) * std::abs(want) + (act ? 1e-3 : 1e-5));
@@ -83,7 +83,7 @@ void attention(gs_stream *s, bool queue, int B, int NH, int T, int past, int pad
     for (int h = 0; h < NH; h++)
       for (int r = pad; r < T; r++) {
         const auto in = [&](int row, int part, int d) {
-          return __bfloat162float(at16(qkv)[((size_t)b * T + row) * 3 * C + part * C + h * HEAD + d]);
+          return to_float(at16(qkv)[((size_t)b * T + row) * 3 * C + part * C + h * HEAD + d]);
         };
         const size_t cache = (size_t)(b * NH + h) * P * HEAD;
         double sum = 0, out[HEAD] = {};
@@ -91,17 +91,17 @@ void attention(gs_stream *s, bool queue, int B, int NH, int T, int past, int pad
           const bool old = i < past;
           double dot = 0;
           for (int d = 0; d < HEAD; d++)
-            dot += in(r, 0, d) * (old ? __bfloat162float(at16(k)[cache + i * HEAD + d]) : in(i - past + pad, 1, d));
+            dot += in(r, 0, d) * (old ? to_float(at16(k)[cache + i * HEAD + d]) : in(i - past + pad, 1, d));
           const double e = std::exp(dot * 0.125);
           sum += e;
           for (int d = 0; d < HEAD; d++)
-            out[d] += e * (old ? __bfloat162float(at16(v)[cache + i * HEAD + d]) : in(i - past + pad, 2, d));
+            out[d] += e * (old ? to_float(at16(v)[cache + i * HEAD + d]) : in(i - past + pad, 2, d));
         }
         for (int d = 0; d < HEAD; d++) {
-          check(what, __bfloat162float(at16(y)[((size_t)b * T + r) * C + h * HEAD + d]), out[d] / sum, 0.01);
+          check(what, to_float(at16(y)[((size_t)b * T + r) * C + h * HEAD + d]), out[d] / sum, 0.01);
           const size_t at = cache + (size_t)(past + r - pad) * HEAD + d;
-          check(what, __bfloat162float(at16(k)[at]), in(r, 1, d), 0);
-          check(what, __bfloat162float(at16(v)[at]), in(r, 2, d), 0);
+          check(what, to_float(at16(k)[at]), in(r, 1, d), 0);
+          check(what, to_float(at16(v)[at]), in(r, 2, d), 0);
         }
       }
 }

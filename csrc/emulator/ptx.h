@@ -1,7 +1,7 @@
 // The functions of csrc/ptx.cuh, csrc/mbarrier.cuh and csrc/packet.cuh for CPUs.
 #pragma once
 
-#include "cuda_bf16.h"
+#include "../common.cuh"
 
 #include <stdlib.h>
 
@@ -84,8 +84,7 @@ inline uint4 widen(const uint2 &bytes, uint32_t scale) {
   unsigned pairs[4];
   for (int i = 0; i < 4; i++) {
     const unsigned two = (i < 2 ? bytes.x : bytes.y) >> 16 * (i % 2);
-    const __nv_bfloat162 v = __floats2bfloat162_rn((float)(signed char)two * d, (float)(signed char)(two >> 8) * d);
-    memcpy(pairs + i, &v, sizeof v);
+    pairs[i] = pack_bf16((float)(signed char)two * d, (float)(signed char)(two >> 8) * d);
   }
   return {pairs[0], pairs[1], pairs[2], pairs[3]};
 }

@@ -15,9 +15,9 @@ inline uint32_t permuted(uint32_t a) { return a ^ (a >> 7 & 7) << 4; }
 inline uint32_t whole(uint64_t a) { return shared_address(tiles()) + (((uint32_t)a - shared_address(tiles())) & 0x3ffff); }
 
 inline float value(uint32_t a) {
-  __nv_bfloat16 v;
+  bf16 v;
   memcpy(&v, of_shared(permuted(a)), sizeof v);
-  return __bfloat162float(v);
+  return to_float(v);
 }
 // Element (row, k) of an operand by its descriptor; K is the other dimension of rows of 128 bytes if `columns`.
 inline float element(uint64_t descriptor, int row, int k, bool columns) {

@@ -88,7 +88,7 @@ func TestStepsOfSequencesOnGPU(t *testing.T) {
 		batches []int
 	}{
 		{"random:L=3,C=384,NH=6,V=257,T=256,seed=2", []int{2, 4, 8}}, {"random:L=2,C=768,NH=12,V=5000,T=512,seed=3", []int{2, 3, 5, 8}},
-		{"random:L=2,C=1280,NH=20,V=999,T=256,seed=4", []int{7}}, {"random:L=2,C=1600,NH=25,V=999,T=256,seed=5", []int{2, 3}},
+		{"random:L=2,C=1280,NH=20,V=999,T=256,seed=4", []int{7}},
 	} {
 		m := randomModel(t, f.spec)
 		for _, batch := range f.batches {

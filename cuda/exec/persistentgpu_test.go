@@ -57,7 +57,7 @@ func TestPersistentBatches(t *testing.T) {
 		{"random:L=2,C=768,NH=12,V=50257,T=512", []int{1, 2, 3, 5, 8}},
 		{"random:L=2,C=1024,NH=16,V=1000,T=512,seed=4", []int{1, 2, 4, 8}},
 		{"random:L=2,C=1280,NH=20,V=1000,T=512,seed=5", []int{1, 2, 7}},
-		{"random:L=3,C=1600,NH=25,V=1000,T=512,seed=6", []int{1, 2, 4}},
+		{"random:L=3,C=1600,NH=25,V=1000,T=512,seed=6", []int{1}},
 	} {
 		m := randomModel(t, f.spec)
 		V := m.Config.Vocab

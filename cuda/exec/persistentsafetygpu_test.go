@@ -97,7 +97,7 @@ func TestPersistentSamples(t *testing.T) {
 		{spec: "random:L=1,C=384,NH=6,V=50257,T=256,seed=6", change: equal(700), of: "700 different rows", apart: true, batches: []int{1, 8}},
 		{spec: "random:L=1,C=1024,NH=16,V=5000,T=256", apart: true, batches: []int{1, 2, 8}},
 		{spec: "random:L=1,C=1280,NH=20,V=50257,T=256", apart: true, batches: []int{1, 4}},
-		{spec: "random:L=1,C=1600,NH=25,V=1000,T=256", apart: true, batches: []int{1, 3}},
+		{spec: "random:L=1,C=1600,NH=25,V=1000,T=256", apart: true, batches: []int{1}},
 	} {
 		m := randomModel(t, f.spec)
 		for i, batch := range f.batches {
@@ -188,7 +188,7 @@ func TestPersistentRepeats(t *testing.T) {
 		{"random:L=3,C=384,NH=6,V=257,T=128", []int{1, 2, 8}},
 		{"random:L=2,C=768,NH=12,V=5000,T=128,seed=2", []int{1, 4, 7}},
 		{"random:L=1,C=1024,NH=16,V=999,T=128,seed=3", []int{1, 3}},
-		{"random:L=2,C=1600,NH=25,V=1000,T=128,seed=4", []int{1, 3}},
+		{"random:L=2,C=1600,NH=25,V=1000,T=128,seed=4", []int{1}},
 	} {
 		m := randomModel(t, f.spec)
 		for _, batch := range f.batches {
@@ -221,7 +221,7 @@ func TestPersistentStuck(t *testing.T) {
 		batch int
 	}{
 		{"random:L=2,C=768,NH=12,V=5000,T=128", 1},
-		{"random:L=1,C=1600,NH=25,V=1000,T=128", 3},
+		{"random:L=1,C=1280,NH=20,V=1000,T=128", 3},
 	} {
 		m := randomModel(t, f.spec)
 		var notices []string

@@ -32,7 +32,7 @@ func rounded(t testing.TB, s, from *gpt2.Session) {
 // TestQ8OnGPU: 8-bit weights give, within the bound of bfloat16, the logits of the same weights in bfloat16: in the
 // decode kernel, whose steps launched one by one have the same bits, and in mode graph.
 func TestQ8OnGPU(t *testing.T) {
-	b, steps, graph, bf16 := persistentGPU(t, true), stepsGPU(t, Options{Q8: true}), gpu(t, Options{Mode: Graph, Q8: true}), persistentGPU(t, false)
+	b, steps, graph, bf16 := persistentGPU(t, true), stepsGPU(t, Options{Q8: true}), gpu(t, Options{Mode: Graph, Q8: true}), gpu(t, Options{})
 	compared := map[string]int{}
 	for _, f := range []struct {
 		spec    string

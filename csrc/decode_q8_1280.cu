@@ -1,2 +1,0 @@
-#include "decode_table.cuh"
-const gs_persistent_width gs_persistent_q8_1280 = kernels_of<Traits<10, 4, true>>();

@@ -71,45 +71,42 @@ static inline gs_parts divide_q8(int64_t M, int64_t panels, int64_t threads, int
 }
 
 // What a task of a kind of product takes, in about cycles for 32 values of K: to bring or prepare a row of x, to bring
-// and prepare a panel, and to multiply one with a register tile's rows.
+// and prepare a panel, and to multiply one with a register tile's rows. Rows stay in a cache for consecutive tasks.
 typedef struct gs_costs {
-	int64_t rows, panels, unit; // rows and panels of a task at most, rows of a register tile
+	int64_t rows, unit; // rows of a task at most, and of a register tile
 	int64_t row, panel, product;
-	int kept; // rows stay in a worker's cache for consecutive tasks
 } gs_costs;
 
 // gs_fewest divides a product so that the worker with the most to do is done first. At the end all wait for a task that
 // a slower worker has begun.
 static inline gs_parts gs_fewest(int64_t M, int64_t panels, int64_t threads, gs_costs c) {
-	const int64_t units = gs_ceil(M, c.unit), fewest = gs_ceil(panels, c.panels);
+	const int64_t units = gs_ceil(M, c.unit);
 	gs_parts best = {0};
 	int64_t least = INT64_MAX;
 	for (int64_t rows = gs_ceil(M, c.rows); rows <= units; rows += rows / 4 + 1)
 		for (int64_t each = 1; each <= 32; each *= 2) { // tasks of a worker
 			int64_t p = each * threads / rows;
-			p = p < fewest ? fewest : p < panels ? p : panels;
+			p = p < 1 ? 1 : p < panels ? p : panels;
 			const int64_t tiles = gs_ceil(units, rows), q = gs_ceil(panels, p), tasks = gs_ceil(rows * p, threads);
-			const int64_t task = q * (c.panel + tiles * c.product), prepared = c.kept ? gs_ceil(tasks, p) : tasks;
-			const int64_t time = prepared * tiles * c.unit * c.row + (tasks + 1) * task;
-			if (time >= least) continue;
-			least = time;
-			best = (gs_parts){rows, p};
+			const int64_t task = q * (c.panel + tiles * c.product);
+			const int64_t time = gs_ceil(tasks, p) * tiles * c.unit * c.row + (tasks + 1) * task;
+			if (time < least) least = time, best = (gs_parts){rows, p};
 		}
 	return best;
 }
 
 static inline gs_parts divide_bf16(int64_t M, int64_t panels, int64_t K, int64_t threads, int64_t mr) {
 	const int64_t most = BA_VALUES / (gs_ceil(K, 32) * 32 + 32) / 32 * 32;
-	return gs_fewest(M, panels, threads, (gs_costs){most < BMC ? most : BMC, panels, mr, 10, 100, 80, 1});
+	return gs_fewest(M, panels, threads, (gs_costs){most < BMC ? most : BMC, mr, 10, 100, 80});
 }
 
 static inline gs_parts divide_int8(int64_t M, int64_t panels, int64_t K, int64_t threads) {
 	const int64_t most = INT8_VALUES / (gs_ceil(K, INT8_GROUP) * INT8_GROUP) / 32 * 32;
-	return gs_fewest(M, panels, threads, (gs_costs){most < INT8_ROWS ? most : INT8_ROWS, panels, 32, 10, 110, 40, 1});
+	return gs_fewest(M, panels, threads, (gs_costs){most < INT8_ROWS ? most : INT8_ROWS, 32, 10, 110, 40});
 }
 
 static inline gs_parts divide_split(int64_t M, int64_t panels, int64_t threads, int split) {
-	return gs_fewest(M, panels, threads, (gs_costs){SM, panels, 16, 40, split ? 320 : 50, split ? 250 : 125, 1});
+	return gs_fewest(M, panels, threads, (gs_costs){SM, 16, 40, split ? 320 : 50, split ? 250 : 125});
 }
 
 #endif

@@ -84,7 +84,7 @@ static inline gs_parts gs_fewest(int64_t M, int64_t panels, int64_t threads, gs_
 	gs_parts best = {0};
 	int64_t least = INT64_MAX;
 	for (int64_t rows = gs_ceil(M, c.rows); rows <= units; rows += rows / 4 + 1)
-		for (int64_t each = 1; each <= 32; each *= 2) { // tasks of a worker
+		for (int64_t each = 1; each <= 32 && each <= 4 * threads; each *= 2) { // tasks of a worker
 			int64_t p = each * threads / rows;
 			p = p < 1 ? 1 : p < panels ? p : panels;
 			const int64_t tiles = gs_ceil(units, rows), q = gs_ceil(panels, p), tasks = gs_ceil(rows * p, threads);

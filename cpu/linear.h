@@ -219,6 +219,10 @@ static void linear_few_q8(gs_worker *w, const gs_linear *o) {
 	const gs_kernels *kernels = w->pool->kernels;
 	const int rows = M > 1 && kernels->rows_q8 != NULL;
 	gs_q8_block *xq = (gs_q8_block *)w->scratch; // (M, blocks)
+	// Many workers read at once what others wrote: each brings it from another line on.
+	const int64_t K = o->w.K, turn = K / 16 * w->id / w->n * 16;
+	for (int64_t r = 0; r < M && w->n > 4; r++)
+		for (int64_t k = turn; k < turn + K; k += 16) __builtin_prefetch(row_of(&o->x, r) + (k < K ? k : k - K), 0, 3);
 	quantise_rows(w, o, 0, M, xq);
 	float c[GS_GP * GS_NR];
 	const int64_t unit = rows ? 1 : gs_panels_at_once(p1 - p0, w->n, GS_GP);

@@ -243,6 +243,13 @@ INLINE void softmax_block(float *p, int64_t rows, int64_t seen, int64_t n, int64
 	}
 }
 
+// dealt returns the j-th of `all` tasks of many queries, or a number beyond them. The last queries attend to the most
+// keys: the longest tasks come first, and are dealt out, so that each worker begins with one of them.
+INLINE int64_t dealt(const gs_worker *w, int64_t j, int64_t all) {
+	const int64_t each = gs_ceil(all, w->n);
+	return j % each * w->n + j / each;
+}
+
 static void attention_many(gs_worker *w, const gs_attention *o) {
 	const gs_cache *c = &o->cache;
 	const int64_t HS = c->HS, NH = c->NH, HSp = padded(HS), nq = o->nq;
@@ -254,10 +261,9 @@ static void attention_many(gs_worker *w, const gs_attention *o) {
 	float *out = p + MR * LDA;       // (QROWS, HSp)
 	float *m = out + QROWS * (MAX_HS + GS_NR), *l = m + QROWS; // (QROWS)
 
-	const int64_t all = o->B * NH * tasks, each = gs_ceil(all, w->n);
-	for (int64_t j = gs_first(w, each * w->n); j >= 0; j = gs_next(w)) {
-		// The last queries attend to the most keys: the longest tasks come first, and are dealt out.
-		const int64_t t = j % each * w->n + j / each;
+	const int64_t all = o->B * NH * tasks;
+	for (int64_t j = gs_first(w, gs_ceil(all, w->n) * w->n); j >= 0; j = gs_next(w)) {
+		const int64_t t = dealt(w, j, all);
 		if (t >= all) continue;
 		int64_t h = t % NH, b = t / NH % o->B, part = tasks - 1 - t / NH / o->B;
 		int64_t t0 = tiles * part / tasks, t1 = tiles * (part + 1) / tasks; // tasks have nearly equal numbers of tiles

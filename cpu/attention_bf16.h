@@ -138,10 +138,9 @@ static void attention_bf16(gs_worker *w, const gs_attention *o) {
 	const unsigned mode = _mm_getcsr();
 	_mm_setcsr(mode | _MM_FLUSH_ZERO_ON); // exponentials that are subnormal, which are slow, are 0 as bfloat16 anyway
 	bf16_begin();
-	const int64_t all = o->B * NH * tasks, each = gs_ceil(all, w->n);
-	for (int64_t i = gs_first(w, each * w->n); i >= 0; i = gs_next(w)) {
-		// The last queries attend to the most keys: the longest tasks come first, and are dealt out.
-		const int64_t t = i % each * w->n + i / each;
+	const int64_t all = o->B * NH * tasks;
+	for (int64_t i = gs_first(w, gs_ceil(all, w->n) * w->n); i >= 0; i = gs_next(w)) {
+		const int64_t t = dealt(w, i, all);
 		if (t >= all) continue;
 		int64_t h = t % NH, b = t / NH % o->B, part = tasks - 1 - t / NH / o->B;
 		int64_t i0 = nq * part / tasks, rows = nq * (part + 1) / tasks - i0, tiles = (rows + BR - 1) / BR;

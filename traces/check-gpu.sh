@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Checks on a machine with a GPU that Nsight Systems and Nsight Compute see the stages:
-# nsys captures a run in eager and in graph mode, and check_nsys.py compares both with
+# nsys captures a run in eager and in graph mode, and infer trace check compares both with
 # the plan; ncu profiles two stages by name, and may find no kernel of another stage.
 # Without one of the tools its checks are skipped, with the reason; with
 # GPT2SCOPE_REQUIRE_NSIGHT=1 that is a failure.
@@ -43,8 +43,6 @@ run=("$infer" "${model[@]}" -p "ROMEO:" -n "$tokens" -s 1 --ignore-eos --device 
 nsys=${NSYS:-$(find_tool nsys /usr/local/cuda/bin/nsys /opt/nvidia/nsight-systems/*/bin/nsys /opt/nvidia/nsight-systems-cli/*/bin/nsys /opt/nvidia/nsight-compute/*/host/target-linux-*/nsys)}
 if test -z "$nsys"; then
 	skip "nsys is neither in PATH nor in /usr/local/cuda or /opt/nvidia: captures are not checked"
-elif ! command -v python3 > /dev/null; then
-	skip "python3 is not in PATH: check_nsys.py cannot check captures"
 else
 	echo "== $("$nsys" --version 2>&1 | tail -n 1)"
 	# "ROMEO:" is six tokens of the shipped model.
@@ -54,10 +52,8 @@ else
 		test $mode = eager || options=(--cuda-graph-trace=node)
 		if "$nsys" profile -t cuda,nvtx --sample=none --cpuctxsw=none "${options[@]}" --force-overwrite=true -o "$out/$mode" "${run[@]}" --mode $mode > "$out/$mode.log" 2>&1 &&
 			"$nsys" export --type sqlite --force-overwrite=true -o "$out/$mode.sqlite" "$out/$mode.nsys-rep" >> "$out/$mode.log" 2>&1; then
-			echo "== check_nsys.py, $mode"
-			options=()
-			test $mode = eager || options=(--graph)
-			python3 traces/check_nsys.py "$out/$mode.sqlite" "$out/plan.json" --tokens "$tokens" "${options[@]}" || fail "the capture in mode $mode differs from the plan"
+			echo "== infer trace check, $mode"
+			"$infer" trace check "$out/$mode.sqlite" --plan "$out/plan.json" --tokens "$tokens" || fail "the capture in mode $mode differs from the plan"
 		else
 			tail -n 5 "$out/$mode.log"
 			case $nsys in

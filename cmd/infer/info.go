@@ -78,8 +78,8 @@ func (i *infoFlags) run(c *cobra.Command, m *cli.ModelFlags) error {
 	return cli.Print(c, i.json, j, j.write)
 }
 
-// infoJSON is what "infer info --json" prints, and what "infer info" writes as text. Scripts compare traces with it
-// (traces/check_nsys.py).
+// infoJSON is what "infer info --json" prints, and what "infer info" writes as text. 'infer trace check --plan'
+// compares captures with it.
 type infoJSON struct {
 	Model         string         `json:"model"`                   // as in Configuration
 	Stored        string         `json:"gguf_type,omitempty"`     // of most weights in a GGUF file

@@ -66,6 +66,32 @@ func TestTraceCheck(t *testing.T) {
 	}
 }
 
+// TestTraceCheckPlan: captures of both modes have the steps of their plan, and each change of the plan is found.
+func TestTraceCheckPlan(t *testing.T) {
+	const folder = "../../traces/samples/"
+	text := string(readFile(t, folder+"plan.json"))
+	changed := filepath.Join(t.TempDir(), "plan.json")
+	for _, c := range []struct{ capture, tokens, from, to, want string }{
+		{"eager", "8", "tag", "tag", ""},
+		{"graph", "8", "tag", "tag", ""},
+		{"eager", "7", "tag", "tag", `! "decode step" was run 7 times; 7 tokens take 6`},
+		{"graph", "8", `"h.0.attn.sdpa"`, `"h.0.attn"`, "! a decode step at position 6 has 8 steps, the plan 8; step 2 is h.0.attn.sdpa in h.0, expected h.0.attn in h.0"},
+		{"eager", "8", `"slot": 0`, `"slot": 1`, "! a prefill at position 0 has 8 steps, the plan 8; step 1 is h.0.ln_1+h.0.attn.c_attn in h.0, expected h.0.ln_1+h.0.attn.c_attn in h.0@1"},
+		{"eager", "8", `"slot": 0`, `"slot": -1`, "step 1 is h.0.ln_1+h.0.attn.c_attn in h.0, expected h.0.ln_1+h.0.attn.c_attn in no layer"},
+		{"eager", "8", `"steps": [`, `"steps": [{"name": "wte"},`, "a decode step at position 6 has 8 steps, the plan 9; step 0 is wte+wpe in no layer, expected wte in h.0"},
+	} {
+		writeFile(t, changed, strings.ReplaceAll(text, c.from, c.to))
+		e := infer(t, "trace", "check", folder+c.capture+".sqlite", "--plan", changed, "--tokens", c.tokens)
+		if (e.status == 0) != (c.want == "") || !strings.Contains(e.stdout, c.want) {
+			t.Errorf("%+v: status %d:\n%s", c, e.status, e.stdout)
+		}
+	}
+	e := infer(t, "trace", "check", "sample:bad", "--plan", folder+"plan.json")
+	contains(t, e.stdout, "! there is no pass in the domain gpt2scope")
+	checkFailure(t, infer(t, "trace", "check", "sample:bad", "--plan", "main.go"), exitFailure, "main.go: it has no plans")
+	checkFailure(t, infer(t, "trace", "check", "sample:bad", "--tokens", "8"), exitUsage, "add --plan FILE")
+}
+
 // TestTraceRecordWithoutCUDA: a command that starts no CUDA runs all the same, its status is passed on, and one sentence
 // says what is not there.
 func TestTraceRecordWithoutCUDA(t *testing.T) {

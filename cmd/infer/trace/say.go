@@ -21,25 +21,41 @@ import (
 // newTraceCheck makes "infer trace check".
 func newTraceCheck() *cobra.Command {
 	var asJSON bool
+	var plan planned
 	c := &cobra.Command{
 		Use:   "check FILE",
 		Short: "Say what a recording lacks, and whether its shares can be trusted",
 		Long: `check reads a recording and says what it holds and what it lacks. A line that begins with '!' is a reason
 why shares of time would mislead: then the exit status is 1.`,
-		Example: `  infer trace check run.sqlite`,
-		Args:    oneFile,
-		RunE:    func(c *cobra.Command, args []string) error { return traceCheck(c, args, asJSON) },
+		Example: `  infer trace check run.sqlite
+  infer trace check run.sqlite --plan plan.json --tokens 8`,
+		Args: oneFile,
+		RunE: func(c *cobra.Command, args []string) error { return traceCheck(c, args, plan, asJSON) },
 	}
+	cli.AddFlags(c.Flags(), "Plan", plan.register)
 	cli.AddJSON(c, &asJSON)
 	return c
 }
 
-func traceCheck(c *cobra.Command, args []string, asJSON bool) error {
+func traceCheck(c *cobra.Command, args []string, plan planned, asJSON bool) error {
+	if plan.tokens > 0 && plan.path == "" {
+		return cli.Usagef("--tokens is for a comparison with a plan; add --plan FILE")
+	}
 	t, err := loadTraces(c, args)
 	if err != nil {
 		return err
 	}
 	trust := judge.TrustOf(t)
+	if plan.path != "" {
+		differences, err := plan.differences(t)
+		if err != nil {
+			return err
+		}
+		for _, text := range differences {
+			trust.Findings = append(trust.Findings, traces.Finding{Text: text, Misleads: true})
+		}
+		trust.Trusted = trust.Reasons() == 0
+	}
 	err = cli.Print(c, asJSON, trust, func(w io.Writer) { printCheck(w, t, trust) })
 	if n := trust.Reasons(); err == nil && n > 0 {
 		err = fmt.Errorf("%s: shares of time would mislead, for %s", traceName(args[0]), cli.Count(n, "reason"))

@@ -341,7 +341,6 @@ func (a *attributor) call(t *threadState, i int) {
 	}
 }
 
-// gpu attributes the work of the GPU.
 func (a *attributor) gpu() {
 	for i := range a.events {
 		e := &a.events[i]

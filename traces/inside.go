@@ -52,7 +52,6 @@ type insideFile struct {
 	Each []int64 `json:"each,omitempty"`
 }
 
-// MarshalJSON implements json.Marshaler.
 func (in *Inside) MarshalJSON() ([]byte, error) {
 	f := insideFile{SMs: in.SMs, Parts: in.Parts}
 	for _, p := range in.Each {
@@ -61,7 +60,6 @@ func (in *Inside) MarshalJSON() ([]byte, error) {
 	return json.Marshal(f)
 }
 
-// UnmarshalJSON implements json.Unmarshaler.
 func (in *Inside) UnmarshalJSON(text []byte) error {
 	var f insideFile
 	err := json.Unmarshal(text, &f)

@@ -57,7 +57,6 @@ type merger struct {
 	ranges    uint64         // ids of ranges up to this one are used
 }
 
-// add adds a trace to the others.
 func (m *merger) add(t *Trace, name string) {
 	h := &m.header
 	shift := t.Header.Base - h.Base

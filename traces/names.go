@@ -15,7 +15,6 @@ import (
 // Call is what an API call does.
 type Call uint8
 
-// The calls that are told apart.
 const (
 	CallOther        Call = iota
 	CallLaunch            // launches a kernel

@@ -21,7 +21,6 @@ type TruncatedError struct {
 	Offset   int64 // bytes read, uncompressed
 }
 
-// Error implements error.
 func (e *TruncatedError) Error() string {
 	text := fmt.Sprintf("the trace is cut off at byte %d, after %d whole events", e.Offset, e.Events)
 	if missing := e.Expected - e.Events; missing > 0 {
@@ -367,7 +366,6 @@ func (c *chrome) end(e *rawEvent) bool {
 	return true
 }
 
-// micros reads a time.
 func (c *chrome) micros() (int64, bool) { return micros(c.string()) }
 
 // trackID reads a pid or tid: a number, or text that ends in a number.
@@ -400,7 +398,6 @@ func init() {
 	}
 }
 
-// into reads a value of a field.
 func (c *chrome) into(field any) {
 	switch v := field.(type) {
 	case *bool:

@@ -32,7 +32,6 @@ const Domain = "gpt2scope"
 // Kind is the kind of an event.
 type Kind uint8
 
-// The kinds of events.
 const (
 	KindRange    Kind = iota // a named range
 	KindPass                 // a pass of the model
@@ -93,7 +92,6 @@ func (k Kind) IsRange() bool { return k == KindRange || k == KindPass || k == Ki
 // LaneKind is the kind of a lane.
 type LaneKind uint8
 
-// The kinds of lanes.
 const (
 	LaneThread   LaneKind = iota // the ranges of a host thread
 	LaneAPI                      // the API calls of a host thread
@@ -150,7 +148,6 @@ func (l Lane) String() string {
 // Wait is what an API call waits for while it runs.
 type Wait uint8
 
-// What calls wait for.
 const (
 	WaitNone Wait = iota // it returns when its work is queued
 	WaitSync             // the work of a stream, event or device, by sleeping or polling

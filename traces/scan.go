@@ -79,7 +79,6 @@ func (s *scanner) peek() byte {
 	return byte(s.json.PeekKind())
 }
 
-// want reads a token of a kind.
 func (s *scanner) want(kind byte) {
 	if s.err != nil {
 		return
@@ -114,7 +113,6 @@ func (s *scanner) raw() []byte {
 	return v
 }
 
-// skip reads a value and forgets it.
 func (s *scanner) skip() {
 	if s.err == nil {
 		if err := s.json.SkipValue(); err != nil {

@@ -185,7 +185,6 @@ func (w *writer) lay(events []Event) {
 	}
 }
 
-// compareLanes orders the lanes of a viewer.
 func compareLanes(a, b Lane) int {
 	return cmp.Or(cmp.Compare(a.Device, b.Device), cmp.Compare(a.Process, b.Process), cmp.Compare(a.Context, b.Context),
 		cmp.Compare(a.ID, b.ID), cmp.Compare(a.Kind, b.Kind))
@@ -197,7 +196,6 @@ func (w *writer) meta(what, id, name string, index int) {
 	fmt.Fprintf(w, ",\n{\"ph\":\"M\",\"name\":\"%s_sort_index\",\"pid\":%s,\"args\":{\"sort_index\":%d}}", what, id, index)
 }
 
-// newTrack adds a track to a lane.
 func (w *writer) newTrack(l Lane, lane *laneTracks) {
 	n, tid := len(lane.tracks), l.ID
 	ofOther := l.Kind == LaneStream && l.Process != 0 && l.Process != w.header.Process
@@ -314,7 +312,6 @@ func appendMicros(b []byte, ns int64) []byte {
 	return append(b, '.', byte('0'+r/100), byte('0'+r/10%10), byte('0'+r%10))
 }
 
-// event appends the line of an event.
 func (w *writer) event(b []byte, e *Event, at place) []byte {
 	ph := "X"
 	switch {

@@ -14,7 +14,6 @@ import (
 // Verdict says what a comparison showed.
 type Verdict string
 
-// The verdicts.
 const (
 	Longer   Verdict = "longer"    // B takes longer than A
 	Shorter  Verdict = "shorter"   // B takes less time than A
@@ -225,7 +224,6 @@ func folded(steps, other []stepKey) map[stepKey]string {
 	return names
 }
 
-// steps lists the steps of the plans.
 func (p side) steps() []stepKey {
 	var keys []stepKey
 	for _, plan := range p.Header.Plans {

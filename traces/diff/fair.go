@@ -98,7 +98,6 @@ func (p side) mode() string {
 	return "single launches"
 }
 
-// layers counts the layers that a plan runs.
 func layers(p *traces.Plan) int {
 	slots := map[int]bool{}
 	for _, s := range p.Steps {

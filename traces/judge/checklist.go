@@ -20,7 +20,6 @@ type Check struct {
 // Answer is the answer to a [Check].
 type Answer string
 
-// The answers.
 const (
 	Yes     Answer = "yes"
 	No      Answer = "no"

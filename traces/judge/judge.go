@@ -499,5 +499,4 @@ func sum(list []int64) (ns int64) {
 	return ns
 }
 
-// inMS writes ns as milliseconds.
 func inMS(ns int64) string { return fmt.Sprintf("%.3f", float64(ns)/1e6) }

@@ -267,7 +267,6 @@ func (t *transfer) add(bytes, time int64) {
 	t.time += time
 }
 
-// directionOf tells what a copy is between.
 func directionOf(e *traces.Event) direction {
 	d := direction{ways: "other"}
 	for _, ways := range []string{"HtoD", "DtoH", "DtoD", "PtoP", "HtoH"} {

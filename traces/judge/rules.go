@@ -45,7 +45,6 @@ type Rule struct {
 // Processor is what the work of a rule runs on.
 type Processor uint8
 
-// The processors.
 const (
 	GPU Processor = 1 << iota
 	CPU
@@ -102,7 +101,6 @@ var Rules = []Rule{
 	{"floor", GPU | CPU, "stages take more than twice their floor", "the time above it", floorRule},
 }
 
-// idleRule reports the idle time of a cause.
 func idleRule(cause, says, try string) func(*advisor) {
 	return heldRule(cause, traces.CallOther, says, try)
 }
@@ -254,7 +252,6 @@ type copies struct {
 	gain, alone, time, bytes int64
 }
 
-// copied sums copies and sets.
 func (a *advisor) copied(is func(*traces.Event) bool) copies {
 	c := copies{tally: newTally()}
 	for i := range a.counted {
@@ -611,7 +608,6 @@ func imbalanceRule(a *advisor) {
 		longest/max(1, mean), len(threads), inMS(int64(longest-mean)), inMS(int64(longest)))
 }
 
-// numberOf writes a number of things.
 func numberOf(n int, thing string) string {
 	if thing == "copy or set" {
 		return humanize.Count(n, thing, "copies or sets")

@@ -145,7 +145,6 @@ func (w *watched) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// copied writes a stream to a temporary file.
 func copied(stream io.Reader) (path string, err error) {
 	f, err := os.CreateTemp("", "gpt2scope-*.sqlite")
 	if err != nil {

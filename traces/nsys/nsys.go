@@ -171,7 +171,6 @@ func (n *export) readStrings() {
 	}, "id", "value")
 }
 
-// name returns a string by its id.
 func (n *export) name(id int64) string {
 	if s, ok := n.strings[id]; ok {
 		return s

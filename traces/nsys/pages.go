@@ -35,7 +35,6 @@ type table struct {
 	key     int // the column that stands for the id of the row, -1 for none
 }
 
-// tables reads the schema.
 func (p *pages) tables() (map[string]*table, error) {
 	found := map[string]*table{}
 	// type, name, tbl_name, rootpage, sql
@@ -224,7 +223,6 @@ func (p *pages) walk(number uint32, level int, at layout, r row, each func(row) 
 	return nil
 }
 
-// read reads a page.
 func (p *pages) read(number uint32, into []byte) error {
 	if p.left--; number == 0 || p.left < 0 {
 		return errDamaged

@@ -47,5 +47,4 @@ func (t *texts) of(s string) int {
 	return i
 }
 
-// MarshalJSON implements json.Marshaler.
 func (t *texts) MarshalJSON() ([]byte, error) { return json.Marshal(t.all) }

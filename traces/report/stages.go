@@ -172,7 +172,6 @@ func (p *page) columns() (all []column) {
 var limits = map[string]string{ceilings.BoundBytes: "limited by bandwidth",
 	ceilings.BoundFLOPs: "limited by arithmetic"}
 
-// percent writes part in percent of the whole.
 func percent(part, whole int64, decimals int) string {
 	return strconv.FormatFloat(100*float64(part)/float64(max(1, whole)), 'f', decimals, 64)
 }

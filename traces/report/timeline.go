@@ -199,7 +199,6 @@ func newTimeline(t *traces.Trace, table *tables.Table, kept []window.Interval) *
 	return line
 }
 
-// add puts an event on its track.
 func (l *timeline) add(h *traces.Header, tracks map[trackKey]*track, e *traces.Event, row int, end int64) {
 	key := trackKey{e.Lane, e.Lane.Kind == traces.LaneStream && e.Kind.IsRange()}
 	t := tracks[key]
@@ -255,7 +254,6 @@ func (l *timeline) isKept(time int64) bool {
 	return window.Covered(l.kept, window.Interval{From: time, To: time + 1}) > 0
 }
 
-// add adds a short event.
 func (b *block) add(e *traces.Event, row int) {
 	if b.n == 0 {
 		*b = block{from: e.Time, to: e.Time, rows: b.rows}
@@ -284,7 +282,6 @@ func (l *timeline) flush(t *track) {
 	b.n = 0
 }
 
-// add puts an event into a band.
 func (t *track) add(origin, start, duration int64, name, row, detail int, correlation uint64) {
 	var b *band
 	for _, other := range t.Bands {

@@ -163,7 +163,6 @@ func (d *design) transitions() (costs [numStates][numStates]float64) {
 	return costs
 }
 
-// has reports whether layers have a state.
 func (d *design) has(s state) bool { return slices.Contains(d.states, s) }
 
 // forward is the cost of the states that lie between a and b in the order of the states.

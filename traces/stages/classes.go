@@ -134,7 +134,6 @@ var (
 // lookups are words of kernels that look up embeddings.
 const lookups = "embedding embed_kernel embedlayernorm encoder_forward"
 
-// readName classifies a kernel by its name.
 func readName(name string) kernelName {
 	n := strings.ToLower(name)
 	k := kernelName{key: spaces.ReplaceAllString(name, " "), adds: has(n, "badd residual")}

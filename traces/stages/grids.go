@@ -16,7 +16,6 @@ var rowPerBlock = lazyregexp.New(`vectorized_layer_norm_kernel|RowwiseMomentsCUD
 // tile is the part of a product's output that a block computes, in the name of its kernel.
 var tile = lazyregexp.New(`(?:_|tilesize|<)(\d{1,3})x(\d{1,3})(?:x\d+)?(?:_|\b)`)
 
-// blocks is the number of blocks of a kernel.
 func blocks(e *traces.Event) int {
 	n := int64(1)
 	for _, g := range e.Grid {

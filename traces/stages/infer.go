@@ -347,7 +347,6 @@ func (f *finder) stageAt(i int) state {
 	return stageOf[f.states[i]]
 }
 
-// label names a stage of a layer.
 func (f *finder) label(s state, layer int) string {
 	word, prefix := words[s], "h."
 	switch {

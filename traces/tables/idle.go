@@ -69,7 +69,6 @@ func (s *summary) cause(name string, ns int64) {
 	g.Causes = append(g.Causes, Cause{name, ns})
 }
 
-// causes finds the causes of the gap.
 func (s *summary) causes() {
 	x, before, next := s.gap.Interval, s.gap.Before, s.gap.Next
 	switch {

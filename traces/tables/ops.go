@@ -56,7 +56,6 @@ type openOp struct {
 	covered int64 // up to here the time of those inside it is subtracted
 }
 
-// ops fills a table by operation.
 func (s *summary) ops(t *Table) error {
 	rows := map[string]*OpRow{}
 	row := func(name string) *OpRow {

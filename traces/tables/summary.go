@@ -14,7 +14,6 @@ import (
 // By is what the rows of a table are.
 type By string
 
-// The tables there are.
 const (
 	ByFolded By = "folded" // steps of the plans, those of all layers together: in Table.Folded
 	ByStage  By = "stage"  // steps of the plans
@@ -103,7 +102,6 @@ func List(bys []By) string {
 // RowKind distinguishes the rows of a table.
 type RowKind string
 
-// The kinds of rows.
 const (
 	RowWork     RowKind = "work"     // steps, or a kernel
 	RowOther    RowKind = "other"    // kernels of no step; by kernel, copies and sets
@@ -442,7 +440,6 @@ func rowsOfOps(t *Table) []Row {
 	return rows
 }
 
-// hasWork reports whether there is anything to make the table of.
 func (s *summary) hasWork() bool {
 	switch {
 	case s.Device < 0 && s.needs != "":
@@ -798,7 +795,6 @@ func (s *summary) runs() {
 	}
 }
 
-// inside adds what the SMs did.
 func (r *Row) inside(p traces.Parts) {
 	if r.Inside == nil {
 		r.Inside = new(traces.Parts)

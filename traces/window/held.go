@@ -11,7 +11,6 @@ import (
 // Held is what kept the host from launching work. Where two hold at once, the first of them counts.
 type Held uint8
 
-// What holds the host.
 const (
 	HeldByLoading Held = iota // a call loads code, or launches a kernel for the first time, which does
 	HeldByAlloc               // a call allocates or frees memory

@@ -21,7 +21,6 @@ type Steady struct {
 // Source is how passes were found.
 type Source string
 
-// The sources of passes.
 const (
 	FromRanges     Source = "ranges"     // the recording names its passes
 	FromRepetition Source = "repetition" // of kernels by their names

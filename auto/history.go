@@ -42,7 +42,6 @@ type Record struct {
 
 func (r *Record) at() time.Time { return time.Unix(r.Time, 0) }
 
-// newRecord makes the record of a run on a device.
 func newRecord(d *Device, w Work, t Times, now time.Time) Record {
 	return Record{Version: recordVersion, Time: now.Unix(), GPU: d.GPU, Device: d.Name, DType: d.DType,
 		Ceilings: d.ceilings(), BLAS: w.BLAS, OnHost: w.OnHost, Measured: t, Predicted: d.table().time(w)}

@@ -49,7 +49,6 @@ var (
 	}
 )
 
-// table returns the table of the device's kind.
 func (d *Device) table() table {
 	if d.GPU {
 		return gpuTable
@@ -57,7 +56,6 @@ func (d *Device) table() table {
 	return cpuTable
 }
 
-// time predicts the parts by the table alone.
 func (t table) time(w Work) Times {
 	out := Times{
 		Process: t.process / 1e3,

@@ -116,7 +116,6 @@ func (c *Computed) add(metrics map[string]Metric, v Variant) (below []string) {
 	return below
 }
 
-// over returns x divided by the metric.
 func (m Metric) over(x float64, unit string) Metric {
 	of := func(t float64) float64 {
 		if t <= 0 {

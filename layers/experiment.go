@@ -79,7 +79,6 @@ func (e *Experiment) Load(ctx context.Context, variants []Variant) error {
 	return err
 }
 
-// session makes one of a variant.
 func (e *Experiment) session(ctx context.Context, order []int, batch int) (*gpt2.Session, error) {
 	o := e.Options
 	o.Layers, o.Batch = order, batch
@@ -158,7 +157,6 @@ func (e *Experiment) Do(ctx context.Context, tasks []Task, j *journal.Journal[Ro
 	return nil, nil
 }
 
-// prefill measures a prefill.
 func (e *Experiment) prefill(ctx context.Context, s *gpt2.Session) ([]Value, error) {
 	m, err := measure.Pass(ctx, s, e.Prefill(), 0, e.Passes)
 	if err != nil {
@@ -167,7 +165,6 @@ func (e *Experiment) prefill(ctx context.Context, s *gpt2.Session) ([]Value, err
 	return []Value{{Phase: TaskPrefill, Metric: "prefill time", Unit: "ms", Value: ms(m.Median)}}, nil
 }
 
-// decode measures a decode step.
 func (e *Experiment) decode(ctx context.Context, s *gpt2.Session) ([]Value, error) {
 	m, err := measure.Pass(ctx, s, e.Decode(), e.Past, e.Passes)
 	if err != nil {

@@ -73,7 +73,6 @@ func rows(tasks []journal.Entry[Row]) (all []Row) {
 	return all
 }
 
-// readResult reads layers.json.
 func readResult(path string) (*Result, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {

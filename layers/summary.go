@@ -34,7 +34,6 @@ func sample(unit string, values []float64) Metric {
 // FewRepeats is the least number of measurements that have a 95 % interval.
 const FewRepeats = 6
 
-// metricsOf summarises the rows of a variant.
 func metricsOf(rows []Row, v Variant) map[string]Metric {
 	values, metrics := map[string][]float64{}, map[string]Metric{}
 	for _, r := range rows {

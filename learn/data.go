@@ -24,12 +24,10 @@ type Point struct {
 // measured in turns belong to the same turn.
 type Data []Point
 
-// add appends a value.
 func (d *Data) add(of, quantity string, x, value float64) {
 	*d = append(*d, Point{Case: of, Quantity: quantity, X: x, Value: value})
 }
 
-// say appends an outcome in words.
 func (d *Data) say(of, quantity, text string) {
 	*d = append(*d, Point{Case: of, Quantity: quantity, Text: text})
 }
@@ -44,7 +42,6 @@ func (d Data) values(of, quantity string) (values []float64) {
 	return values
 }
 
-// at returns the values for one X.
 func (d Data) at(of, quantity string, x float64) (values []float64) {
 	for _, p := range d {
 		if p.Case == of && p.Quantity == quantity && p.X == x {
@@ -225,5 +222,4 @@ func changes(a, b []float64) []float64 {
 	return each(a, b, func(a, b float64) float64 { return 100 * (b/a - 1) })
 }
 
-// count writes a number of things.
 func count(x float64) string { return humanize.Thousands(int64(x)) }

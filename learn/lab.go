@@ -81,7 +81,6 @@ func attempt(f func()) (err error) {
 	return nil
 }
 
-// measure runs an experiment and returns its data.
 func measure(ctx context.Context, e *Env, run func(l *lab)) (Data, error) {
 	l := &lab{Env: e, ctx: ctx}
 	if err := attempt(func() { run(l) }); err != nil {
@@ -122,7 +121,6 @@ func timed(f func()) float64 {
 	return us(time.Since(start))
 }
 
-// us returns a duration in microseconds.
 func us(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e3 }
 
 // infer runs the command infer for at most a minute and returns what it wrote.
@@ -168,7 +166,6 @@ func (l *lab) recordRun(mode string, words ...string) *traces.Trace {
 	return must(load.Source{Path: file, Context: l.ctx}.Load())
 }
 
-// sample reads a recording that is in the program.
 func (l *lab) sample(name string) *traces.Trace {
 	return must(load.Source{Path: samples.Prefix + name, Context: l.ctx}.Load())
 }
@@ -200,7 +197,6 @@ func (g *gpu) event() *cuda.Event {
 	return e
 }
 
-// kernels compiles a source and finds kernels of it.
 func (g *gpu) kernels(file string, names ...string) []*cuda.Function {
 	return g.compile(file, source(file), names...)
 }
@@ -226,14 +222,12 @@ func (g *gpu) elements(n, bytes int) int {
 	return n
 }
 
-// buffer allocates a buffer of zeros.
 func (g *gpu) buffer(bytes int64) *cuda.Buffer {
 	b := must(g.Alloc(bytes))
 	check(g.Stream.Set(b, 0, 0, bytes), g.Stream.Synchronize())
 	return b
 }
 
-// read returns n bytes of a buffer.
 func (g *gpu) read(b *cuda.Buffer, at int64, n int) []byte {
 	out := make([]byte, n)
 	check(b.Read(at, out))
@@ -252,7 +246,6 @@ func (g *gpu) launch(k *cuda.Function, blocks, threads int, arguments ...any) {
 	check(k.Launch(g.Stream, line(blocks, threads), arguments...))
 }
 
-// wait waits for all that was queued.
 func (g *gpu) wait() { check(g.Stream.Synchronize()) }
 
 // timeUs returns the microseconds that what f queues takes on the device, by events.

@@ -37,7 +37,6 @@ type Experiment struct {
 //go:embed *.cu
 var cudaFiles embed.FS
 
-// source is the text of a file of this directory.
 func source(name string) string {
 	text, err := cudaFiles.ReadFile(name)
 	if err != nil {
@@ -52,7 +51,6 @@ type Program func(ctx context.Context, args []string, w io.Writer) error
 // Verdict is what data say about a claim.
 type Verdict string
 
-// The verdicts.
 const (
 	Shown    Verdict = "shown"
 	HalfTrue Verdict = "half true" // the text says which half
@@ -154,7 +152,6 @@ const (
 	OnGPU = "gpu"
 )
 
-// experiment returns the experiment of a device.
 func (l *Lesson) experiment(device string) *Experiment {
 	if device == OnGPU {
 		return l.GPU
@@ -216,7 +213,6 @@ func (l *Lesson) result(ctx context.Context, part func(device string) Part) (Res
 	return r, nil
 }
 
-// part judges data.
 func (x *Experiment) part(device string, data Data) Part {
 	p := Part{Device: device, Data: data, Finding: x.judge(data), Of: x.Of}
 	if x.Picture != nil && len(data) > 0 {

@@ -117,7 +117,6 @@ func addNumbers(g *gpu, program string) bool {
 	return right
 }
 
-// raw is memory as bytes.
 func raw(x []float32) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(x))), 4*len(x))
 }

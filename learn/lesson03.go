@@ -141,7 +141,6 @@ func percentile90(values []float64) float64 {
 	return stats.Quantile(slices.Sorted(slices.Values(values)), 0.9)
 }
 
-// figures are those of the law.
 func (l link) figures(of string) []Figure {
 	n := len(l.sizes)
 	return []Figure{
@@ -184,5 +183,4 @@ func judgeLink(d Data) Finding {
 		rule{Unknown, true, fmt.Sprintf("It should be off by %d %% at most.", linkFits)})
 }
 
-// sizeText writes a number of bytes.
 func sizeText(bytes float64) string { return humanize.Size(int64(bytes)) }

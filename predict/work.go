@@ -8,7 +8,6 @@ import (
 // Memory says where the data of work lie before it runs, and so which transfers it needs.
 type Memory string
 
-// The places of data.
 const (
 	Host     Memory = "host"     // work of the CPU
 	Pageable Memory = "pageable" // in ordinary host memory; the GPU copies it in and out

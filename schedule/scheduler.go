@@ -95,7 +95,6 @@ func (s *Scheduler) stuck() bool {
 	return s.left > 0
 }
 
-// usable tells whether a device takes tasks.
 func (s *Scheduler) usable(device int) bool {
 	d := &s.devices[device]
 	return !d.lost && (device == Host || !d.condition.Refused)
@@ -187,7 +186,6 @@ func (s *Scheduler) enqueue(j *Job, device int) {
 	s.waiting++
 }
 
-// dequeue takes a task out of a queue.
 func (s *Scheduler) dequeue(device, at int) *Job {
 	d := &s.devices[device]
 	j := d.queue[at]

@@ -105,7 +105,6 @@ type curveKey struct {
 	time   string
 }
 
-// compare orders curves.
 func (a curveKey) compare(b curveKey) int {
 	return cmp.Or(cmp.Compare(a.Machine, b.Machine), cmp.Compare(a.Task, b.Task), cmp.Compare(a.DType, b.DType),
 		cmp.Compare(a.Line, b.Line), cmp.Compare(a.device, b.device), cmp.Compare(a.memory, b.memory),

@@ -167,7 +167,6 @@ func (m *Machine) SetCeilings(device string, set ceilings.Set) {
 	}
 }
 
-// device returns the device that a case runs on.
 func (m *Machine) device(name string) *Device {
 	if g := m.gpu(name); g != nil {
 		return &g.About

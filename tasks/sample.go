@@ -115,7 +115,6 @@ func WriteSamples(w io.Writer, samples []Sample) error {
 // maxNumber bounds the numbers of a file of samples, since it may have been damaged or replaced.
 const maxNumber = 1 << 62
 
-// set reads a cell into a field.
 func (c *column) set(f reflect.Value, cell string) (err error) {
 	switch x := f.Addr().Interface().(type) {
 	case *string:

@@ -99,7 +99,6 @@ type Way struct {
 	GPU GPUWay
 }
 
-// fits tells whether a way does a shape in a type.
 func (w Way) fits(s Shape, dtype string) bool {
 	return (w.DTypes == nil || slices.Contains(w.DTypes, dtype)) && (w.Most == nil || w.Most(s))
 }
@@ -118,7 +117,6 @@ type Ready struct {
 	end   func() error                         // frees what was made; may be nil
 }
 
-// checked runs, and checks the result.
 func (r Ready) checked(ctx context.Context) (Times, error) {
 	t, err := r.run(ctx)
 	if err == nil {
@@ -220,7 +218,6 @@ func (c Cost) work(task, dtype string, memory predict.Memory, d *Device) predict
 	return w
 }
 
-// microseconds of a duration.
 func microseconds(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e3 }
 
 // Dim is a size by its name: "n", 1048576.

@@ -121,7 +121,6 @@ type cpuDevice struct {
 	Lacks string `json:"unavailable,omitempty"` // why it cannot be used
 }
 
-// findDevices asks CUDA and the processor.
 func findDevices() devices {
 	d := devices{GPUs: []gpuDevice{}, CPU: findCPU()}
 	var lib *cuda.Library

@@ -102,7 +102,6 @@ func writeExplanation(w io.Writer, e glossary.Entry, name string) {
 	}
 }
 
-// writeNames lists all names by kind.
 func writeNames(w io.Writer, all []glossary.Entry) {
 	for len(all) > 0 {
 		kind, names := all[0].Kind, []string(nil)

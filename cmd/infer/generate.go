@@ -279,7 +279,6 @@ func (r *result) measured(s *gpt2.Session) {
 	}
 }
 
-// run generates.
 func (g *generateFlags) run(ctx context.Context, stdin io.Reader) error {
 	if err := g.check(); err != nil {
 		return err
@@ -467,7 +466,6 @@ func (g *generateFlags) expected(o *cli.Opened, prompt int) auto.Run {
 	return run
 }
 
-// generate writes the text and fills in the result.
 func (g *generateFlags) generate(ctx context.Context, s *gpt2.Session, r *result, out *output) error {
 	stopSpinning := g.Spin(fmt.Sprintf("evaluating %s of the prompt", cli.Count(len(r.Prompt), "token")))
 	defer stopSpinning()

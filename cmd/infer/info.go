@@ -223,7 +223,6 @@ func newPlanJSON(p *gpt2.Plan, past int, sizes gpt2.Sizes) planJSON {
 	return j
 }
 
-// write writes what the JSON has for people.
 func (j *infoJSON) write(w io.Writer) {
 	line := func(name, format string, args ...any) {
 		fmt.Fprintf(w, "%-11s %s\n", name, fmt.Sprintf(format, args...))

@@ -71,7 +71,6 @@ type profiling struct {
 	counters *measure.Counters // of the run after the warm-up; nil on the CPU
 }
 
-// start begins to record a session.
 func (p *profileFlags) start(o *cli.Opened, s *gpt2.Session) (*profiling, error) {
 	d := o.Backend.Describe()
 	if d.Recorder == "" {

@@ -74,7 +74,6 @@ func (f Format[R]) Open(dir string, configuration map[string]any) (j *Journal[R]
 	return j, nil
 }
 
-// open opens the state file in a directory.
 func (f Format[R]) open(dir string, flags int) (j *Journal[R], err error) {
 	j = &Journal[R]{Format: f, path: filepath.Join(dir, f.File), done: map[string]bool{}}
 	if info, err := os.Stat(j.path); err == nil && !info.Mode().IsRegular() {
@@ -149,7 +148,6 @@ func (j *Journal[R]) read() (whole int64, err error) {
 	}
 }
 
-// heading reads the first line.
 func (j *Journal[R]) heading(line []byte) error {
 	if err := json.Unmarshal(line, &j.head); err != nil || j.head.Format != j.Name {
 		return j.damaged("its first line is not that of an experiment")
@@ -185,7 +183,6 @@ func compact(raw json.RawMessage) string {
 	return b.String()
 }
 
-// take reads the line of a task.
 func (j *Journal[R]) take(line []byte, number int) error {
 	var e Entry[R]
 	if err := json.Unmarshal(line, &e); err != nil || e.Task == "" {

@@ -24,7 +24,6 @@ func Write(ctx context.Context, dir string, r *layers.Result, text string) error
 	return err
 }
 
-// empty tells whether a panel has no data.
 func empty(p chart.Panel) bool { return chart.Picture{Panels: []chart.Panel{p}}.Empty() }
 
 // What a series is of decides its colour.

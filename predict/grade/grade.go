@@ -176,7 +176,6 @@ type outcomes struct {
 	worstOf string
 }
 
-// grade grades a way on a split.
 func grade(ctx context.Context, rows []predict.Row, s Split, w way) (Score, error) {
 	var held []string
 	for i := range rows {

@@ -75,7 +75,6 @@ of 512 tokens, tg128 the generation of 128 tokens, "@ d64" that with 64 tokens i
 	return c
 }
 
-// register registers the flags that choose the pass.
 func (b *benchFlags) register(f *pflag.FlagSet) {
 	f.Var(cli.OneOf(&b.phase, "decode", "decode", "prefill"), "phase", "`PHASE` to measure: prefill or decode")
 	f.Var(cli.Int(&b.promptLen, 0, cli.AtLeast(1)), "prompt-len",

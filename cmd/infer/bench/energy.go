@@ -137,7 +137,6 @@ func (e *energyFlags) run(cmd *cobra.Command, m *cli.ModelFlags, open openMeter)
 	})
 }
 
-// writeEnergy writes results as a table.
 func writeEnergy(w io.Writer, results []EnergyResult) {
 	optional := func(n *float64) string {
 		if n == nil {
@@ -163,7 +162,6 @@ type workload struct {
 	what string
 }
 
-// workloads returns the workloads that the flags ask for.
 func (e *energyFlags) workloads(flags *pflag.FlagSet, s *gpt2.Session, capacity int) ([]workload, error) {
 	phases := []string{e.phase}
 	if !flags.Changed("phase") {
@@ -186,7 +184,6 @@ func (e *energyFlags) workloads(flags *pflag.FlagSet, s *gpt2.Session, capacity 
 	return out, nil
 }
 
-// describe names a pass.
 func describe(phase gpt2.Pass, past int) string {
 	if phase.Sample {
 		return fmt.Sprintf("decode step, B=%d, %s in the cache", phase.Batch, cli.Count(past, "token"))

@@ -99,10 +99,8 @@ func (b *benchFlags) runKernel(c *cobra.Command, m *cli.ModelFlags, name string)
 	}), wrong)
 }
 
-// micro returns a duration in microseconds.
 func micro(d time.Duration) float64 { return float64(d) / 1e3 }
 
-// printKernels writes a table of kernels.
 func printKernels(w io.Writer, rows []KernelRow) {
 	const heading = "variant\tparameters\terror\tfloor us\tmedian us\tp10 - p90\tGB/s\tTFLOP/s\troofline %"
 	table.Lines(w, table.Left, heading, rows, func(r KernelRow) string {

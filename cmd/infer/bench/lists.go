@@ -112,7 +112,6 @@ type ListRow struct {
 	test measure.Test
 }
 
-// runLists measures the product of the lists.
 func (b *benchFlags) runLists(c *cobra.Command, m *cli.ModelFlags) error {
 	for _, name := range []string{"phase", "prompt-len", "logits", "past", "recorder", "no-floor"} {
 		if c.Flags().Changed(name) {

@@ -391,7 +391,6 @@ func (m *ModelFlags) Open() (*Opened, error) {
 	return o, nil
 }
 
-// options returns the session's options.
 func (m *ModelFlags) options(c gpt2.Config) (gpt2.Options, error) {
 	layers, err := m.RunOrder(c)
 	if err != nil {

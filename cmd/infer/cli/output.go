@@ -164,7 +164,6 @@ func writeJSON(w io.Writer, v any, indent string) error {
 // Number is a float64 that JSON writes as null if it is not finite.
 type Number float64
 
-// MarshalJSON implements json.Marshaler.
 func (n Number) MarshalJSON() ([]byte, error) {
 	if math.IsNaN(float64(n)) || math.IsInf(float64(n), 0) {
 		return []byte("null"), nil

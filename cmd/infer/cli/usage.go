@@ -126,7 +126,6 @@ func CheckUsed(c *cobra.Command) (err error) {
 	return err
 }
 
-// writeHelp writes the help of a command.
 func writeHelp(w io.Writer, c *cobra.Command) {
 	fmt.Fprintf(w, "%s\n\nUsage:\n  %s\n", cmp.Or(c.Long, c.Short), c.UseLine())
 	if c.HasAvailableSubCommands() {

@@ -111,7 +111,6 @@ first. --drop, --repeat-layer and --order measure other lists of layers, which c
 	return c
 }
 
-// register adds the flags of what an experiment writes.
 func (o *output) register(f *pflag.FlagSet, force string) {
 	f.StringVarP(&o.dir, "out", "o", "", "`DIR` for the results; it is made if it does not exist")
 	f.BoolVar(&o.json, "json", false, "print one JSON object, which is that of layers.json, for the tables")
@@ -144,7 +143,6 @@ func (l *layersFlags) check(flags *pflag.FlagSet) error {
 // maxLayersRepeat bounds how often a depth is measured: the order of all is made beforehand.
 const maxLayersRepeat = 1000
 
-// variants returns what the flags ask for.
 func (l *layersFlags) variants(model *gpt2.Model) ([]layers.Variant, error) {
 	L := model.Config.Layers
 	whatIf := len(l.drop)+len(l.again)+len(l.orders) > 0
@@ -215,7 +213,6 @@ func (l *layersFlags) fill(flags *pflag.FlagSet, capacity int) error {
 	return nil
 }
 
-// readQuality reads the text to predict.
 func (l *layersFlags) readQuality(ctx context.Context, m *gpt2.Model, stdin io.Reader) (
 	ids []int32, bytes int, sum string, err error) {
 	if l.text == "" {
@@ -239,7 +236,6 @@ func (l *layersFlags) readQuality(ctx context.Context, m *gpt2.Model, stdin io.R
 	return ids, len(text), fmt.Sprintf("%x", sha256.Sum256([]byte(text))), nil
 }
 
-// run does the experiment.
 func (l *layersFlags) run(ctx context.Context, m *cli.ModelFlags, c *cobra.Command, stdin io.Reader,
 	stdout io.Writer) error {
 	flags := c.Flags()
@@ -298,7 +294,6 @@ func (l *layersFlags) run(ctx context.Context, m *cli.ModelFlags, c *cobra.Comma
 	return l.show(ctx, stdout, result)
 }
 
-// show draws a result, and prints it.
 func (o *output) show(ctx context.Context, stdout io.Writer, result *layers.Result) error {
 	var b bytes.Buffer
 	writeLayers(&b, result)

@@ -12,7 +12,6 @@ import (
 	"gpt2scope/layers/plot"
 )
 
-// writeLayers writes a result for people.
 func writeLayers(w io.Writer, r *layers.Result) {
 	var s cli.Setting
 	if text, err := json.Marshal(r.Configuration); err == nil {

@@ -263,7 +263,6 @@ func (l *learnFlags) run(c *cobra.Command, m *cli.ModelFlags, args []string) err
 	return err
 }
 
-// write writes the file of --new.
 func (l *learnFlags) write(c *cobra.Command, file string) error {
 	t, err := tasks.OverArrays(l.task)
 	if err != nil {
@@ -314,7 +313,6 @@ func (l *learnFlags) open(m *cli.ModelFlags) (*learn.Env, error) {
 	return e, nil
 }
 
-// writePage writes the files of --out.
 func (l *learnFlags) writePage(c *cobra.Command, results []learn.Result) error {
 	if l.out == "" {
 		return nil

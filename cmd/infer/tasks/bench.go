@@ -45,7 +45,6 @@ type tasksFlags struct {
 	force, json    bool
 }
 
-// newTasksBench makes "infer tasks bench".
 func newTasksBench(m *cli.ModelFlags) *cobra.Command {
 	var t tasksFlags
 	c := &cobra.Command{
@@ -284,7 +283,6 @@ type TasksObject struct {
 	Crossovers []tasks.Crossover `json:"crossovers"`
 }
 
-// newTasksMerge makes "infer tasks merge".
 func newTasksMerge() *cobra.Command {
 	var dir string
 	var force bool
@@ -334,7 +332,6 @@ func mergeTasks(ctx context.Context, from []string, dir string, force bool, stdo
 	return cli.WriteOutput(stdout, append(text, '\n'))
 }
 
-// newTasksPlot makes "infer tasks plot".
 func newTasksPlot() *cobra.Command {
 	var out string
 	c := &cobra.Command{

@@ -23,7 +23,6 @@ import (
 	storedsamples "gpt2scope/tasks/samples"
 )
 
-// newTasksFit makes "infer tasks fit".
 func newTasksFit() *cobra.Command {
 	var out string
 	var asJSON bool
@@ -138,7 +137,6 @@ func writeModel(w io.Writer, m *predict.Model) {
 	})
 }
 
-// orDash writes a number, and none for 0.
 func orDash(v float64) string {
 	if v == 0 {
 		return "-"
@@ -162,7 +160,6 @@ func factor(half float64) string {
 	}
 }
 
-// newTasksCheck makes "infer tasks check".
 func newTasksCheck() *cobra.Command {
 	var asJSON bool
 	c := &cobra.Command{

@@ -52,7 +52,6 @@ func (s *streamFlags) register(f *pflag.FlagSet, count, most int) {
 	})
 }
 
-// newTasksSimulate makes "infer tasks simulate".
 func newTasksSimulate() *cobra.Command {
 	var s streamFlags
 	c := &cobra.Command{
@@ -144,7 +143,6 @@ func (s *streamFlags) run(c *cobra.Command, args []string) error {
 	})
 }
 
-// draw writes --gantt.
 func (s *streamFlags) draw(ctx context.Context, p *schedule.Prepared, runs map[string][]schedule.Result) error {
 	if s.gantt == "" {
 		return nil
@@ -191,7 +189,6 @@ type runFlags struct {
 	most    int     // MiB
 }
 
-// newTasksRun makes "infer tasks run".
 func newTasksRun(m *cli.ModelFlags) *cobra.Command {
 	var r runFlags
 	c := &cobra.Command{
@@ -324,7 +321,6 @@ func (r *runFlags) rows(ctx context.Context, m *cli.ModelFlags, machine *tasks.M
 	return rows, err
 }
 
-// runs runs the policies in turns.
 func (r *runFlags) runs(ctx context.Context, m *cli.ModelFlags, p *schedule.Prepared, real *schedule.Machine) (
 	map[string][]schedule.Result, error) {
 	runs := map[string][]schedule.Result{}

@@ -22,7 +22,6 @@ import (
 // stepRuns is how often 'infer tasks steps' runs the program.
 const stepRuns = 8
 
-// newTasksSteps makes "infer tasks steps".
 func newTasksSteps(m *cli.ModelFlags) *cobra.Command {
 	var n int
 	c := &cobra.Command{

@@ -29,7 +29,6 @@ type diffOptions struct {
 	gpu    int
 }
 
-// newTraceDiff makes "infer trace diff".
 func newTraceDiff() *cobra.Command {
 	o := diffOptions{gate: -1}
 	c := &cobra.Command{
@@ -115,7 +114,6 @@ func gateDiff(d *diff.Comparison, gate float64) error {
 	return nil
 }
 
-// writeDiff writes a comparison.
 func writeDiff(stdout io.Writer, d *diff.Comparison, o *diffOptions) error {
 	if err := sortDiff(d, o.format); err != nil {
 		return err
@@ -254,7 +252,6 @@ func maybeCell(v *float64, format string) table.Cell {
 	return c
 }
 
-// verdictText is what the table says of a change.
 func verdictText(r *diff.Change) string {
 	switch {
 	case (r.Verdict == diff.Longer || r.Verdict == diff.Shorter) && r.Percent != nil:

@@ -61,7 +61,6 @@ groups by operation.`,
 		extension: ".pb.gz", args: oneFile, gpu: true, write: writeProfile},
 }
 
-// command makes the command of an export.
 func (e export) command() *cobra.Command {
 	out, gpu := "", -1
 	c := &cobra.Command{Use: e.use, Short: e.short, Long: e.long, Example: e.example, Args: e.args}

@@ -143,7 +143,6 @@ func spreadColumns[R any](key, before string, of func(*R) (s *tables.Spread, n i
 	}
 }
 
-// layoutRanges lays out the table by range.
 func layoutRanges(t *tables.Table, o ShowOptions) (layout, error) {
 	type row = tables.RangeRow
 	spread := func(r *row) (*tables.Spread, int) { return &r.Times, r.Calls }
@@ -191,7 +190,6 @@ func layoutMemory(t *tables.Table, o ShowOptions) (layout, error) {
 	return layoutList(&t.Memory, columns, o, nil)
 }
 
-// layoutProcesses lays out the table by process.
 func layoutProcesses(t *tables.Table, o ShowOptions) (layout, error) {
 	type row = tables.ProcessRow
 	columns := []table.Column[row]{

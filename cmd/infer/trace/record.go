@@ -35,7 +35,6 @@ type recordFlags struct {
 	live, baseline, show bool
 }
 
-// newTraceRecord makes "infer trace record".
 func newTraceRecord() *cobra.Command {
 	var f recordFlags
 	c := &cobra.Command{
@@ -227,7 +226,6 @@ func serve(address string, write func(io.Writer)) (stop func(), err error) {
 // liveRows are shown of a second.
 const liveRows = 10
 
-// liveText shows a second.
 func liveText(s *inject.Second) []byte {
 	var w bytes.Buffer
 	fmt.Fprintf(&w, "%s  %s with CUDA  GPU busy %.1f %%  %s  copies %s in %.3f ms", s.Since.Round(time.Second),

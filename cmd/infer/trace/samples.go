@@ -11,7 +11,6 @@ import (
 	"gpt2scope/traces/samples"
 )
 
-// newTraceSamples makes "infer trace samples".
 func newTraceSamples() *cobra.Command {
 	var asJSON bool
 	c := &cobra.Command{

@@ -18,7 +18,6 @@ import (
 	"gpt2scope/traces/window"
 )
 
-// newTraceCheck makes "infer trace check".
 func newTraceCheck() *cobra.Command {
 	var asJSON bool
 	var plan planned
@@ -91,7 +90,6 @@ func printCheck(w io.Writer, t *traces.Trace, check judge.Trust) {
 	}
 }
 
-// newTraceAdvise makes "infer trace advise".
 func newTraceAdvise() *cobra.Command {
 	var format string
 	var isAll bool
@@ -182,7 +180,6 @@ func printAdvice(b io.Writer, advice *judge.Advice, all int) {
 	}
 }
 
-// newTraceKPI makes "infer trace kpi".
 func newTraceKPI() *cobra.Command {
 	var gpu int
 	var asJSON, define bool
@@ -221,7 +218,6 @@ it. --counters adds the counters of Nsight Compute of the same program.`,
 	return c
 }
 
-// printKPI writes the indicators for people.
 func printKPI(w io.Writer, r *judge.Report, define bool) {
 	passes, heading := humanize.Count(r.Passes, "pass", "passes"), "indicator\tunit\tpasses"
 	switch r.PassesFrom {
@@ -295,7 +291,6 @@ func printKPI(w io.Writer, r *judge.Report, define bool) {
 	}
 }
 
-// newTraceStages makes "infer trace stages".
 func newTraceStages() *cobra.Command {
 	var asJSON bool
 	c := &cobra.Command{

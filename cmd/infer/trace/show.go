@@ -34,7 +34,6 @@ type ShowOptions struct {
 // MainColumns is the value of --columns that shows the columns that matter most.
 const MainColumns = "main"
 
-// shown returns the columns that --columns asks for.
 func shown(columns []table.Column[tables.Row], o ShowOptions) []table.Column[tables.Row] {
 	if o.Columns != MainColumns || o.By == tables.ByKernel {
 		return columns
@@ -45,7 +44,6 @@ func shown(columns []table.Column[tables.Row], o ShowOptions) []table.Column[tab
 	})
 }
 
-// newTraceShow makes "infer trace show".
 func newTraceShow() *cobra.Command {
 	var o ShowOptions
 	c := &cobra.Command{
@@ -226,7 +224,6 @@ func layoutRows(t *tables.Table, o ShowOptions) (layout, error) {
 // Milliseconds writes ns to the microsecond.
 func Milliseconds(ns int64) string { return strconv.FormatFloat(float64(ns)/1e6, 'f', 3, 64) }
 
-// rowName names a row for people.
 func rowName(t *tables.Table, r *tables.Row) string {
 	name := r.Name
 	switch {

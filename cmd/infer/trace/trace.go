@@ -207,7 +207,6 @@ func addCeilings(h *traces.Header) {
 	}
 }
 
-// traceName names a recording for people.
 func traceName(path string) string {
 	if path == "-" {
 		return "standard input"

@@ -99,6 +99,7 @@ struct Traits {
   static constexpr int CHUNK_PITCH = CHUNK_BYTES + (Q8 ? (160 - CHUNK_BYTES % 128) % 128 : 64);
   // Pairs of blocks of 4C inputs that a warp has in registers before x arrives.
   static constexpr int KEEP = HALVES || !WIDE ? LB / 2 : BATCHED ? (NB > 4 ? 2 : 4) : NB;
+  static constexpr bool FOLDS = C <= 1024;  // a block may have at most 8 rows of 4C inputs
   static constexpr int FRAGMENTS = WIDE && BATCHED ? 1 : 2;    // of 16 rows that a warp has in registers
   static constexpr int CHUNK = KEYS * (WARPS - 1);  // keys that are copied at once, if there are several sequences
   // The part of x of a sequence in shared memory, in values: where its low halves begin, and the next sequence. The two
@@ -905,7 +906,7 @@ __device__ __forceinline__ void compute_span(const Params &p, Shared<Traits> &sh
       const uint32_t stride = Traits::CHUNK_PITCH, base = begin + part_of_row<Traits>(first, q);
       // Of at most eight outputs rows g + 8 of the first operand are rows g too: they have the odd blocks of inputs, and
       // odd columns have x of these.
-      const bool fold = !HALVES && s.rows <= 8, held = fold && 2 * KEEP >= LB;  // registers have all of W
+      const bool fold = Traits::FOLDS && s.rows <= 8, held = fold && 2 * KEEP >= LB;  // registers have all of W
       uint32_t row = base + min(g, s.rows - 1) * stride, row8 = base + min(fold ? g : g + 8, s.rows - 1) * stride;
       auto load_block = [&](uint4 &a, uint4 &b, int k) {
         uint4 v[1];
@@ -997,7 +998,7 @@ __device__ __forceinline__ void compute_span(const Params &p, Shared<Traits> &sh
         if (!held) {
           if (TIGHT && HALVES) __syncwarp(), take_x(1), __syncwarp();  // the first half was read
           if (HALVES) take_half();
-          constexpr int UNROLL = HALVES ? LB - KEEP : 2;  // more take registers that hold weights
+          constexpr int UNROLL = Traits::FOLDS || BATCHED ? 2 : LB - KEEP;  // more take registers that hold weights
 #pragma unroll 1
           for (int n = KEEP; n < (fold ? LB / 2 : LB); n += UNROLL) {
 #pragma unroll

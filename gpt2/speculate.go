@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -239,7 +238,8 @@ func (g *generation) round(ctx context.Context, by Speculation, n int) (err erro
 // Lengths of the last tokens that are looked up.
 const leastMatch, mostMatch = 2, 8
 
-// lookUp returns up to n tokens that followed the longest match of the last tokens of a text, the last such.
+// lookUp returns n tokens that followed the longest match of the last tokens of a text, the last such, or none. A text
+// that repeats its last tokens does so again.
 func lookUp(text []int32, n int) []int32 {
 	end := len(text)
 	best, at := leastMatch-1, 0
@@ -255,7 +255,11 @@ func lookUp(text []int32, n int) []int32 {
 	if at == 0 {
 		return nil
 	}
-	return slices.Clone(text[at:min(at+n, end)])
+	drafts := make([]int32, n)
+	for i := range drafts {
+		drafts[i] = text[at+i%(end-at)]
+	}
+	return drafts
 }
 
 // choice finds by measuring which of several ways to speculate is fastest. It tries all of them now and then, less and

@@ -231,7 +231,6 @@ func (b *Bench) hop(packets int) ([]ceilings.Quantity, error) {
 		Size: int64(12 * packets * processors)}, Ways: []ceilings.Way{{Name: how, Round: round}}}}, nil
 }
 
-// micros converts times to microseconds.
 func micros(times []time.Duration) []float64 {
 	us := make([]float64, len(times))
 	for i, d := range times {

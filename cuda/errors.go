@@ -27,7 +27,6 @@ type Error struct {
 	Text   string // the library's words
 }
 
-// Error gives one sentence.
 func (e *Error) Error() string {
 	if e.Text == "" {
 		return fmt.Sprintf("%s: status %d", e.Call, e.Status)
@@ -59,7 +58,6 @@ type ShapeError struct {
 	Text string // what does not fit, with the numbers
 }
 
-// Error gives one sentence.
 func (e *ShapeError) Error() string { return e.Op + ": " + e.Text }
 
 // failed turns the result of a call into an error, nil where it went well.
@@ -86,7 +84,6 @@ type UnavailableError struct {
 	text    string
 }
 
-// Error gives one sentence.
 func (e *UnavailableError) Error() string {
 	if len(e.Looked) > 0 {
 		return e.text + "; looked at " + strings.Join(e.Looked, ", ")

@@ -38,7 +38,6 @@ type Library struct {
 // Op is an operation that has kernels, as in gs_op.
 type Op int32
 
-// The operations.
 const (
 	OpEmbed Op = iota
 	OpLayerNorm

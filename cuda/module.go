@@ -23,7 +23,6 @@ type CompileError struct {
 	Log  string // the compiler's words
 }
 
-// Error gives the compiler's words.
 func (e *CompileError) Error() string {
 	return fmt.Sprintf("%s does not compile: %s", e.Name, strings.TrimSpace(e.Log))
 }

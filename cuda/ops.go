@@ -36,7 +36,6 @@ func (d DType) RowBytes(columns int) int {
 // Activation is what a Linear or an Activate applies, as in gs_activation.
 type Activation int32
 
-// The activations.
 const (
 	ActNone Activation = iota
 	GELUTanh

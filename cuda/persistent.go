@@ -46,7 +46,6 @@ type PersistentHeader struct {
 // PersistentKind is what a step of a decode program does, as in gs_persistent_kind.
 type PersistentKind int32
 
-// The kinds of steps.
 const (
 	PersistentLinear PersistentKind = iota
 	PersistentAttention
@@ -55,7 +54,6 @@ const (
 // PersistentData is what a Linear of a decode program reads or writes, as in gs_persistent_data.
 type PersistentData int32
 
-// What a Linear reads and writes.
 const (
 	PersistentEmbedding PersistentData = iota // in: the embedding of the token, normalised
 	PersistentResidual                        // in: the residual stream, normalised; out: added to it

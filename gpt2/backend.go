@@ -246,12 +246,10 @@ func NewStageError(p *Plan, step Step, past int, err error) *StageError {
 	return &StageError{step.Name(), fmt.Sprintf("B=%d T=%d past=%d", p.Pass.Batch, p.Pass.Tokens, past), err}
 }
 
-// Error gives one sentence.
 func (e *StageError) Error() string {
 	return fmt.Sprintf("stage %s (%s): %v", e.Step, e.Shape, e.Err)
 }
 
-// Unwrap returns the cause.
 func (e *StageError) Unwrap() error { return e.Err }
 
 // ErrClosed is returned by calls on a closed session or model.

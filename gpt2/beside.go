@@ -36,7 +36,6 @@ func readFile(files fs.FS, name string) ([]byte, error) {
 	return bytes.TrimPrefix(data, []byte("\ufeff")), err
 }
 
-// parseObject reads a JSON object, of a file.
 func parseObject(file string, data []byte) (fields map[string]json.RawMessage, err error) {
 	err = json.Unmarshal(data, &fields)
 	if errors.As(err, new(*json.UnmarshalTypeError)) || err == nil && fields == nil {

@@ -30,7 +30,6 @@ var activationNames = [][]string{
 	GELUErf: {"gelu", "gelu_python"}, ReLU: {"relu"}, SiLU: {"silu", "swish"}, QuickGELU: {"quick_gelu"},
 }
 
-// parseActivation returns the activation of a name in config.json.
 func parseActivation(name string) (Activation, error) {
 	a := slices.IndexFunc(activationNames, func(names []string) bool { return slices.Contains(names, name) })
 	if a < 0 {

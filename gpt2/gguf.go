@@ -165,7 +165,6 @@ const (
 	ggufUnused      = 5
 )
 
-// ggufTokenizer reads the tokenizer.
 func ggufTokenizer(file *weights.GGUF, vocab int) (*tokenizer.Tokenizer, error) {
 	m := newMetadata(file)
 	list := func(key string) []string { return listOf[string](m, file, key, "a list of strings") }

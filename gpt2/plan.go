@@ -13,7 +13,6 @@ import (
 // sequences of Rows rows each, row-major; backends may hold them otherwise.
 type Buffer uint8
 
-// The buffers of a pass.
 const (
 	BufNone   Buffer = iota
 	BufX             // (B, T, C) the residual stream
@@ -38,7 +37,6 @@ type Shape struct{ Rows, Width int }
 // Logits says which rows of logits a pass gives.
 type Logits uint8
 
-// The choices of logits.
 const (
 	LogitsNone Logits = iota // none: the pass only fills the KV cache
 	LogitsLast               // those after the last token of each sequence

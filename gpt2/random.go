@@ -107,7 +107,6 @@ func Random(name string) (*Model, error) {
 	return m, nil
 }
 
-// constant returns a function that gives elements of one value.
 func constant(v float32) weights.ReadFunc {
 	return func(dst []float32, _ int) error {
 		for i := range dst {
@@ -117,7 +116,6 @@ func constant(v float32) weights.ReadFunc {
 	}
 }
 
-// initialiser returns the function that computes elements of a parameter.
 func initialiser(c Config, p Param, seed uint64) weights.ReadFunc {
 	switch {
 	case strings.HasSuffix(p.Name, ".bias"):

@@ -54,7 +54,6 @@ type Sampling struct {
 	History func(seq int) []int32 `json:"-"`
 }
 
-// penalizes tells whether there is a repetition penalty.
 func (s Sampling) penalizes() bool { return s.RepeatPenalty != 0 && s.RepeatPenalty != 1 }
 
 // Basic tells whether nothing is asked for but temperature, top-k, top-p and the

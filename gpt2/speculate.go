@@ -27,7 +27,6 @@ type Speculation struct {
 // Drafter is where drafts come from.
 type Drafter string
 
-// The drafters.
 const (
 	DraftOff    Drafter = "off"    // nowhere; "" too
 	DraftExits  Drafter = "exits"  // the first layers, with the logits after them
@@ -143,7 +142,6 @@ func (g *generation) draft() (end func(), err error) {
 	}, runner.Draft(g.history[0], by)
 }
 
-// speculates tells whether there may be drafts.
 func (g *generation) speculates() bool {
 	_, can := g.runner.(Verifier)
 	return can && !g.onHost && !g.Speculate.Off() && (g.Speculate.By != DraftAuto || g.choice != nil)
@@ -313,7 +311,6 @@ func newChoice(s *Session) *choice {
 	return c
 }
 
-// now returns the way in use.
 func (c *choice) now() int {
 	if c.trial > 0 {
 		return c.turn

@@ -12,7 +12,6 @@ import (
 // Op is the operation of a stage: what kind of mathematics it is.
 type Op uint8
 
-// The operations of a forward pass.
 const (
 	OpEmbed      Op = iota // x = wte[id] + wpe[position]
 	OpLayerNorm            // y = (x - mean) / sqrt(var + eps) * gain + bias

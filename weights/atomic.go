@@ -118,7 +118,6 @@ func temporary(dir, base string) string {
 	return fmt.Sprintf("%s.%s.tmp-%08x", dir, base, rand.Uint32())
 }
 
-// fill writes the content to f.
 func fill(ctx context.Context, path string, f io.Writer, write func(io.Writer) error) error {
 	// The first error of the file counts, whatever write makes of it.
 	w := &fileWriter{ctx: ctx, path: path, file: f}

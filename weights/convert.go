@@ -53,7 +53,6 @@ func bf16FromFloat32(dst []byte, src []float32) (overflow int) {
 	return -1
 }
 
-// float32Bytes returns the memory of x.
 func float32Bytes(x []float32) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(x))), 4*len(x))
 }

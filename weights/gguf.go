@@ -306,7 +306,6 @@ func (r *ggufReader) string(most uint64, what string) string {
 	return string(r.bytes(int64(n), what))
 }
 
-// value reads a key with its value.
 func (r *ggufReader) value(values map[string]any) error {
 	key := r.string(maxGGUFKey, "a metadata key")
 	if r.err == nil && (key == "" || !utf8.ValidString(key)) {
@@ -416,7 +415,6 @@ func (r *ggufReader) array(key string, depth int) any {
 	return nil
 }
 
-// tensor reads the description of a tensor.
 func (r *ggufReader) tensor() ggufInfo {
 	info := ggufInfo{at: r.pos}
 	info.name = r.string(maxGGUFName, "a tensor's name")

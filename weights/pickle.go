@@ -88,7 +88,6 @@ type unpickler struct {
 	err   error
 }
 
-// unpickle returns the value that a pickle makes.
 func unpickle(file string, text []byte) (any, error) {
 	u := &unpickler{file: file, text: text, memo: map[uint64]any{}}
 	for u.err == nil {
@@ -125,7 +124,6 @@ func (u *unpickler) take(n uint64) []byte {
 // number reads an unsigned number of so many bytes, 8 at most.
 func (u *unpickler) number(size uint64) uint64 { return unsigned(u.take(size)) }
 
-// line reads up to the end of a line.
 func (u *unpickler) line() string {
 	n := bytes.IndexByte(u.text[u.pos:], '\n')
 	if n < 0 {
@@ -162,7 +160,6 @@ func (u *unpickler) popMark() []any {
 	return items
 }
 
-// do executes an instruction.
 func (u *unpickler) do(op byte) {
 	switch op {
 	case 0x80: // PROTO
@@ -267,7 +264,6 @@ func (u *unpickler) long(n uint64) int64 {
 	return signed(u.take(n))
 }
 
-// str reads a string of n bytes.
 func (u *unpickler) str(n uint64) {
 	b := u.take(n)
 	if !utf8.Valid(b) {

@@ -24,7 +24,6 @@ type storage struct {
 	closed bool
 }
 
-// openFile opens the file at path.
 func openFile(path string) (*storage, error) {
 	return openFS(os.DirFS(filepath.Dir(path)), filepath.Base(path), path)
 }

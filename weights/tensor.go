@@ -177,7 +177,6 @@ func (t Tensor) notFloat() error {
 		"of these", t.DType)
 }
 
-// problem makes an Error about the tensor.
 func (t Tensor) problem(format string, args ...any) *Error {
 	e := problem("", format, args...)
 	e.Tensor = t.Name

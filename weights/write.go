@@ -61,7 +61,6 @@ func planWrite(tensors []Tensor, options WriteOptions) *writePlan {
 	return plan
 }
 
-// write writes the file.
 func (p *writePlan) write(w io.Writer) error {
 	const piece = 1 << 18 // elements
 	written := int64(0)

@@ -40,7 +40,6 @@ type Options struct {
 	Nodes      int // graph nodes that wait to be read, at most; 0 is 65536
 }
 
-// c converts the options for the library.
 func (o Options) c() (c C.gs_cupti_options) {
 	for k := KindKernel; k <= KindNode; k++ {
 		c.kinds |= 1 << k

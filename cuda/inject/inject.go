@@ -187,7 +187,6 @@ func inForeground() bool {
 	return err == nil && group == unix.Getpgrp()
 }
 
-// record switches recording.
 func (r *Run) record(on bool) {
 	r.control.Record(on)
 	if now := r.clock.Now(); on {

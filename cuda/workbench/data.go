@@ -53,7 +53,6 @@ func (b *bench) output(n int, t cuda.DType) *array {
 	return a
 }
 
-// ints copies int32 numbers to the device.
 func (b *bench) ints(x []int32) *cuda.Buffer {
 	p := b.alloc(int64(4 * len(x)))
 	if b.err == nil {

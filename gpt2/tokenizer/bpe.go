@@ -47,7 +47,6 @@ type bpe struct {
 	merges mergeTable
 }
 
-// appendWord appends the tokens of w.
 func (m *bpe) appendWord(dst []int32, w string) []int32 {
 	start := len(dst)
 	for i := range len(w) {

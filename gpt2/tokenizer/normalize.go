@@ -110,7 +110,6 @@ func without(class uint16) normalizer {
 // notUTF8 and more is how a byte that is not part of valid UTF-8 is held among characters.
 const notUTF8 = unicode.MaxRune + 1
 
-// toRunes returns the characters of s.
 func toRunes(s string) []rune {
 	runes := make([]rune, 0, len(s))
 	for i, r := range s {

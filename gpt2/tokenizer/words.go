@@ -80,7 +80,6 @@ func classAt(s string) (class uint16, size int) {
 	return classOf(r), size
 }
 
-// isSpace tells whether r is white space.
 func isSpace(r rune) bool { return classOf(r)&classKind == classSpace }
 
 // kindAt returns the kind of the first character of s, which is not empty, and its length in bytes.

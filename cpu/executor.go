@@ -200,8 +200,8 @@ func (r *runner) decode(ctx context.Context, c *compiled) error {
 	return nil
 }
 
-// hold lets a cancelled context stop the program soon, until release is called. With a tool attached it keeps the
-// goroutine on its OS thread, to which ranges belong.
+// hold lets a cancelled context stop a program of many tokens soon, until release is called; one of few ends soon by
+// itself. With a tool attached it keeps the goroutine on its OS thread, to which ranges belong.
 func (r *runner) hold(ctx context.Context, c *compiled) (release func()) {
 	c.program.resume()
 	unlock := func() {}
@@ -209,7 +209,7 @@ func (r *runner) hold(ctx context.Context, c *compiled) (release func()) {
 		runtime.LockOSThread()
 		unlock = runtime.UnlockOSThread
 	}
-	if ctx.Done() == nil {
+	if ctx.Done() == nil || c.plan.Pass.Tokens <= r.VerifyRows() {
 		return unlock
 	}
 	interrupted := make(chan struct{})

@@ -126,6 +126,7 @@ func TestTraceUsage(t *testing.T) {
 		{"trace report a", "--out"},
 		{"trace report -o x.html", "FILE"},
 		{"trace check x --layers 2", "--layers does nothing in 'infer trace check'"},
+		{"trace record --live --spool 17179869185GiB -- true", "a whole number of MiB or GiB"},
 	} {
 		checkFailure(t, infer(t, strings.Fields(c.args)...), exitUsage, c.fact)
 	}

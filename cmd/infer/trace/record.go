@@ -88,10 +88,11 @@ func parseSize(text string) (int64, error) {
 	var n int64
 	var unit string
 	fmt.Sscanf(text, "%d%s", &n, &unit)
-	if n *= map[string]int64{"MiB": 1 << 20, "GiB": 1 << 30}[unit]; n <= 0 || n > 1<<50 {
+	size := map[string]int64{"MiB": 1 << 20, "GiB": 1 << 30}[unit]
+	if n <= 0 || size == 0 || n > 1<<50/size {
 		return 0, cli.NotAllowed("a whole number of MiB or GiB, such as 512MiB")
 	}
-	return n, nil
+	return n * size, nil
 }
 
 func (f *recordFlags) run(c *cobra.Command) error {

@@ -121,16 +121,15 @@ func (t Tensor) Hold(read func()) error {
 }
 
 // ReadParallel is ReadBytes by several goroutines, because computing weights takes longer than copying them. Stored bytes
-// of up to 2 MiB are copied sooner than goroutines start. If each is
-// not nil, it is called with every part as soon as that is read, from several goroutines: the byte of dst at which the
-// part begins, and its bytes. Parts are whole elements if off is a multiple of an element. The error returned is the
-// first in the order of dst.
+// of up to 2 MiB are copied sooner than goroutines start. If each is not nil, it is called with every part as soon as
+// that is read, from several goroutines: the byte of dst at which the part begins, and its bytes. Parts are whole
+// elements if off is a multiple of an element. The error returned is the first in the order of dst.
 func (t Tensor) ReadParallel(dst []byte, off int64, workers int, each func(from int, part []byte)) error {
 	const unit, few = 1 << 16, 2 << 20
 	if t.read == nil && len(dst) <= few {
 		workers = 1
 	}
-	size := (len(dst)/workers + unit - 1) / unit * unit
+	size := (len(dst) + workers*unit - 1) / (workers * unit) * unit
 	var wg sync.WaitGroup
 	errs := make([]error, workers)
 	for i := range workers {

@@ -20,8 +20,8 @@ const counterPeriod = 50 * time.Millisecond
 // of the run may be off by one update, so that of fewer most could belong to other work.
 const leastUpdates = 3
 
-// Counters samples the power, clock, memory, utilisation and energy of a GPU while a run is
-// recorded. The methods of a nil *Counters do nothing.
+// Counters samples the power, clock, memory, utilisation and energy of a GPU while a run is recorded. Those of a CPU,
+// which has none of them, stay empty.
 type Counters struct {
 	device  int32
 	from    time.Time // start of the run, after the warm-up
@@ -31,13 +31,13 @@ type Counters struct {
 }
 
 // StartCounters starts to sample the GPU that a backend runs on, and returns after the first sample: a reading delays
-// launches, so the first one must come before the warm-up. It returns nil for a CPU, which has no such counters. If
-// NVML is missing, [Counters.Finish] says so in the recording.
+// launches, so the first one must come before the warm-up. If NVML is missing, [Counters.Finish] says so in the
+// recording.
 func StartCounters(gpu gpt2.Description) *Counters {
-	if !gpu.GPU {
-		return nil
-	}
 	c := &Counters{device: int32(gpu.Index), stop: func() {}}
+	if !gpu.GPU {
+		return c
+	}
 	n, err := nvml.Open()
 	if err != nil {
 		c.lack = err.Error()
@@ -66,25 +66,14 @@ func StartCounters(gpu gpt2.Description) *Counters {
 }
 
 // Begin marks the start of the run whose energy is reported.
-func (c *Counters) Begin() {
-	if c != nil {
-		c.from = time.Now()
-	}
-}
+func (c *Counters) Begin() { c.from = time.Now() }
 
 // Stop ends the sampling. It may be called again.
-func (c *Counters) Stop() {
-	if c != nil {
-		c.stop()
-	}
-}
+func (c *Counters) Stop() { c.stop() }
 
 // Finish ends the sampling, and adds the samples and the energy of the run, in which so many
 // tokens were evaluated, to a recording.
 func (c *Counters) Finish(r *record.Recorder, tokens int) {
-	if c == nil {
-		return
-	}
 	c.stop()
 	var base, process int64
 	r.Header(func(h *traces.Header) {

@@ -68,7 +68,7 @@ type profiling struct {
 	flags    *profileFlags
 	recorder *record.Recorder
 	session  *gpt2.Session
-	counters *measure.Counters // of the run after the warm-up; nil on the CPU
+	counters *measure.Counters // of the run after the warm-up
 }
 
 func (p *profileFlags) start(o *cli.Opened, s *gpt2.Session) (*profiling, error) {

@@ -228,9 +228,9 @@ func (g *gpu) buffer(bytes int64) *cuda.Buffer {
 	return b
 }
 
-func (g *gpu) read(b *cuda.Buffer, at int64, n int) []byte {
+func (g *gpu) read(b *cuda.Buffer, n int) []byte {
 	out := make([]byte, n)
-	check(b.Read(at, out))
+	check(b.Read(0, out))
 	return out
 }
 

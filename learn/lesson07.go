@@ -39,7 +39,7 @@ func widthOnGPU(g *gpu) {
 			check(g.Stream.Set(counter, 0, 0, 4))
 			launch(counter.Ptr())
 			g.wait()
-			g.add(c.of, "blocks", float64(n), float64(binary.LittleEndian.Uint32(g.read(counter, 0, 4))))
+			g.add(c.of, "blocks", float64(n), float64(binary.LittleEndian.Uint32(g.read(counter, 4))))
 			g.add(c.of, "bytes", float64(n), 8*float64(n))
 			ways = append(ways, way{of: c.of, x: float64(n), run: func() float64 {
 				return g.timeUs(func() { launch(0) }) // not counting, which takes time

@@ -82,7 +82,7 @@ func firstCallsOnGPU(l *lab, args []string) {
 				g.launch(clocked, dev.Info().Processors, 256, b, int32(1<<23))
 				g.wait()
 			}))
-			stamps := g.read(b, 0, 16)
+			stamps := g.read(b, 16)
 			cycles, ns := binary.LittleEndian.Uint64(stamps), binary.LittleEndian.Uint64(stamps[8:])
 			if ns > 0 && cycles < 1<<40 && ns < 1<<40 {
 				l.add("clock", "mhz", float64(call+1), 1e3*float64(cycles)/float64(ns))

@@ -61,7 +61,7 @@ func runUtilisation(g *gpu) {
 		})
 		stop()
 		check(err, context.Cause(g.ctx), g.Stream.Synchronize())
-		sms := g.read(b, 0, 4*blocks)
+		sms := g.read(b, 4*blocks)
 		used := map[uint32]bool{}
 		for i := range blocks {
 			used[binary.LittleEndian.Uint32(sms[4*i:])] = true

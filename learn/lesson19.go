@@ -64,7 +64,7 @@ func blocksOnGPU(g *gpu) {
 		check(g.Stream.Set(turn, 0, 0, 4))
 		g.launch(kernels[0], blocks, threads, turns, turn)
 		g.wait()
-		out := g.read(turns, 0, 4*blocks)
+		out := g.read(turns, 4*blocks)
 		for block := range blocks {
 			g.add(launchCase(i), "turn", float64(block), float64(binary.LittleEndian.Uint32(out[4*block:])))
 		}
@@ -83,7 +83,7 @@ func blocksOnGPU(g *gpu) {
 		return way{of: of, run: func() float64 {
 			check(g.Stream.Set(sum, 0, 0, 4))
 			t := g.timeUs(f)
-			got := cuda.Decode(g.read(sum, 0, 4), cuda.F32)[0]
+			got := cuda.Decode(g.read(sum, 4), cuda.F32)[0]
 			g.add(of, "sum_error", 0, math.Abs(float64(got)-want))
 			g.add(of, "sum_bits", 0, float64(math.Float32bits(got))) // by which equal sums are known
 			return t

@@ -1,6 +1,7 @@
 package schedule
 
 import (
+	"cmp"
 	"math"
 	"slices"
 )
@@ -110,12 +111,7 @@ func (s *Scheduler) room(device int, j *Job) bool {
 func (s *Scheduler) takes(device int, j *Job) bool { return s.usable(device) && s.room(device, j) }
 
 // slowed returns the factor on predicted times of a device.
-func (d *deviceState) slowed() float64 {
-	if d.condition.Slowed > 0 {
-		return d.condition.Slowed
-	}
-	return 1
-}
+func (d *deviceState) slowed() float64 { return cmp.Or(d.condition.Slowed, 1) }
 
 // expect returns the expected time of a task on a device now.
 func (s *Scheduler) expect(j *Job, device int) Times {

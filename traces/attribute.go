@@ -1,6 +1,7 @@
 package traces
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"strings"
@@ -303,9 +304,7 @@ func (a *attributor) contains(at int, e *Event) bool {
 // inherit gives an event the parent, plan and step of the range around it.
 func (a *attributor) inherit(e *Event, at int) {
 	r := &a.events[at]
-	if e.Parent == 0 {
-		e.Parent = r.ID
-	}
+	e.Parent = cmp.Or(e.Parent, r.ID)
 	if e.Plan < 0 {
 		e.Plan = r.Plan
 	}
@@ -380,9 +379,7 @@ func (a *attributor) gpu() {
 				a.counts.EarlyStarts++
 				a.counts.Earliest = max(a.counts.Earliest, early)
 			}
-			if e.Parent == 0 {
-				e.Parent = call.Parent
-			}
+			e.Parent = cmp.Or(e.Parent, call.Parent)
 			if e.Plan < 0 {
 				e.Plan = call.Plan
 			}

@@ -113,11 +113,8 @@ func (m *merger) add(t *Trace, name string) {
 		plans[int32(i)] = int32(at)
 	}
 	lane := func(l Lane) Lane {
-		if l.Process == 0 {
-			l.Process = t.Header.Process
-		}
-		if l.Process != 0 {
-			l.Process = process(l.Process)
+		if p := cmp.Or(l.Process, t.Header.Process); p != 0 {
+			l.Process = process(p)
 		}
 		if l.Device >= 0 {
 			l.Device = device(l.Device)

@@ -309,7 +309,7 @@ func parseTokenizer(d *folder, data []byte, cfg *config) (*Tokenizer, error) {
 		return nil, err
 	}
 	model := one[0]
-	added, err := addedTokens(d, model.ids, file.Added, cfg)
+	added, err := addedTokens(d, file.Added, cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -405,7 +405,7 @@ func likeGPT2(vocab any, merges []string, added []addedToken, prefixSpace bool, 
 // addedTokens returns the added tokens: those of tokenizer.json, then those with an id in tokenizer_config.json or
 // added_tokens.json, by id, and then special tokens that are named but have none. Of a token that tokenizer.json has
 // too, transformers takes the flags from tokenizer_config.json.
-func addedTokens(d *folder, vocab map[string]int32, added []addedToken, cfg *config) ([]addedToken, error) {
+func addedTokens(d *folder, added []addedToken, cfg *config) ([]addedToken, error) {
 	own, special := len(added), cfg.special()
 	byID := func(a, b addedToken) int { return cmp.Or(cmp.Compare(a.ID, b.ID), cmp.Compare(a.Content, b.Content)) }
 	have, byContent := make(map[string]int), make(map[string]addedToken) // have: index in added

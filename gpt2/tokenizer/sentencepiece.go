@@ -148,7 +148,7 @@ func loadSentencePiece(d *folder, name string, data []byte, cfg *config) (*Token
 			token.addedToken = addedToken{Content: tokens[id], Special: true}
 		}
 	}
-	added, err := addedTokens(d, v.ids, own, cfg)
+	added, err := addedTokens(d, own, cfg)
 	if err != nil {
 		return nil, err
 	}

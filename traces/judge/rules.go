@@ -186,26 +186,26 @@ func (a *advisor) launchOf(e *traces.Event) *traces.Event {
 func dependencyRule(a *advisor) {
 	ns, rows := a.idleOf(tables.IdleDependency)
 	try := "fuse small steps"
-	if major, _ := a.compute(); major == 0 && !a.isAMD() || major >= 9 {
+	if major := a.compute(); major == 0 && !a.isAMD() || major >= 9 {
 		try = "let the next kernel begin early (programmatic dependent launch), or " + try
 	}
 	a.hint(ns, rows.rows("gap"), try, "Between kernels that were queued the GPU is idle for %s ms in %s.",
 		inMS(ns), numberOf(rows.n, "gap"))
 }
 
-// compute returns the compute capability of an NVIDIA GPU, 0 if it is not known.
-func (a *advisor) compute() (major, minor int) {
+// compute returns the major number of the compute capability of an NVIDIA GPU, 0 if it is not known.
+func (a *advisor) compute() (major int) {
 	if !a.isAMD() {
-		fmt.Sscanf(a.Header.Device(a.table.Device).Compute, "%d.%d", &major, &minor)
+		fmt.Sscanf(a.Header.Device(a.table.Device).Compute, "%d.", &major)
 	}
-	return major, minor
+	return major
 }
 
 func (a *advisor) isAMD() bool { return isAMD(a.Header.Device(a.table.Device)) }
 
 // tensorTypes says which types multiply on tensor cores of the GPU, "" if it has none.
 func tensorTypes(a *advisor) string {
-	switch major, _ := a.compute(); {
+	switch major := a.compute(); {
 	case a.isAMD() || major > 0 && major < 7:
 		return ""
 	case major == 7:

@@ -174,8 +174,6 @@ func (a *applier) enclose(pass, kernel *traces.Event) {
 	if child.Parent == pass.ID {
 		return
 	}
-	if pass.Parent == 0 {
-		pass.Parent = child.Parent
-	}
+	pass.Parent = cmp.Or(pass.Parent, child.Parent)
 	child.Parent = pass.ID
 }

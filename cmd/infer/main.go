@@ -87,7 +87,7 @@ func waitForSecond(signals <-chan os.Signal, first func(syscall.Signal)) syscall
 
 // run executes the command line and returns the exit status.
 func run(ctx context.Context, m *cli.ModelFlags, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	root := newRoot(m)
+	root := newRoot(m, args...)
 	root.SetArgs(args)
 	root.SetIn(stdin)
 	root.SetOut(stdout)
@@ -128,15 +128,18 @@ func run(ctx context.Context, m *cli.ModelFlags, args []string, stdin io.Reader,
 	return status
 }
 
-// newRoot builds the command tree.
-func newRoot(m *cli.ModelFlags) *cobra.Command {
+// newRoot builds the command tree for a command line: where that only has flags, without the commands below the root,
+// which take a twentieth of a start.
+func newRoot(m *cli.ModelFlags, args ...string) *cobra.Command {
 	root := newGenerate(m)
-	root.AddCommand(newInfo(m), newEval(m), newDump(m), newTokenize(m), newExport(m), bench.New(m), newDevices(), newExplain(),
-		layers.New(m), learn.New(m), newMan(), tasks.New(m), trace.New(), newTour(), newVersion())
 	root.PersistentPreRunE = func(c *cobra.Command, _ []string) error { return cmp.Or(cli.CheckUsed(c), m.Check(c)) }
 	cli.AddFlags(root.PersistentFlags(), "Model and device", m.Register)
 	root.Version = cli.Version()
 	root.SetVersionTemplate("infer {{.Version}}\n")
+	if !cli.OnlyFlags(root, args) {
+		root.AddCommand(newInfo(m), newEval(m), newDump(m), newTokenize(m), newExport(m), bench.New(m), newDevices(), newExplain(),
+			layers.New(m), learn.New(m), newMan(), tasks.New(m), trace.New(), newTour(), newVersion())
+	}
 	cli.SetUsage(root)
 	return root
 }

@@ -49,6 +49,9 @@ func SetUsage(root *cobra.Command) {
 		}
 		return Usagef("%w; see '%s --help'", err, c.CommandPath())
 	})
+	if !root.HasSubCommands() {
+		return
+	}
 	root.InitDefaultHelpCmd()
 	help, _, _ := root.Find([]string{"help"})
 	help.Args, help.Run, help.RunE = cobra.ArbitraryArgs, nil, func(_ *cobra.Command, args []string) error {
@@ -72,6 +75,13 @@ func SetUsage(root *cobra.Command) {
 			}
 		}
 	}
+}
+
+// OnlyFlags tells whether a command line gives a command flags and nothing else.
+func OnlyFlags(c *cobra.Command, args []string) bool {
+	c.InheritedFlags() // lists them with its own
+	err := c.Flags().ParseAll(args, func(*pflag.Flag, string) error { return nil })
+	return err == nil && len(args) > 0 && c.Flags().NArg() == 0
 }
 
 // CheckDashes refuses a long flag with one dash, which would be a short one and its value: -profile is -p rofile.

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"io"
+	"slices"
 )
 
 // WriteOptions says how tensors are written.
@@ -62,7 +63,6 @@ func planWrite(tensors []Tensor, options WriteOptions) *writePlan {
 }
 
 func (p *writePlan) write(w io.Writer) error {
-	const piece = 1 << 18 // elements
 	written := int64(0)
 	put := func(b []byte) error {
 		n, err := w.Write(b)
@@ -75,8 +75,14 @@ func (p *writePlan) write(w io.Writer) error {
 	if err := put(p.header); err != nil {
 		return err
 	}
-	elements, encoded := make([]float32, piece), make([]byte, 2*piece)
+	var elements []float32
+	var encoded []byte
 	for i, t := range p.tensors {
+		piece := 1 << 18 // elements
+		if t.turned != nil {
+			piece = 1 << 22 // of many columns, since what is read to find one may hold many
+		}
+		elements, encoded = slices.Grow(elements[:0], piece)[:piece], slices.Grow(encoded[:0], 2*piece)[:2*piece]
 		if err := put(make([]byte, -written&(p.align-1))); err != nil {
 			return err
 		}

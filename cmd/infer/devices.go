@@ -78,7 +78,8 @@ var versionOf = lazyregexp.New(`(?i)(?:version|release) (\d+(?:\.\d+)+)`)
 // findTool asks a tool in PATH, in CUDA_HOME or in the usual place of the toolkit for its version.
 func findTool(ctx context.Context, name, source string) tool {
 	t := tool{Name: name}
-	for _, path := range []string{name, filepath.Join(os.Getenv("CUDA_HOME"), "bin", name), filepath.Join("/usr/local/cuda/bin", name)} {
+	const usual = "/usr/local/cuda"
+	for _, path := range []string{name, filepath.Join(cmp.Or(os.Getenv("CUDA_HOME"), usual), "bin", name), filepath.Join(usual, "bin", name)} {
 		if found, err := exec.LookPath(path); err == nil {
 			t.Path = found
 			break

@@ -51,7 +51,12 @@ func TestDevicesTools(t *testing.T) {
 	t.Setenv("PATH", dir+":/bin:/usr/bin")
 	contains(t, mustInfer(t, "devices").stdout, "\ntools\n", "nsys          2025.3.2.474 "+dir+"/nsys\n", "ncu           2025.3.1.0 "+dir, "does not say its version")
 	t.Setenv("PATH", t.TempDir())
-	if got := findTool(t.Context(), "nsys", "get it there"); got.Path == "" && got.Lacks != "not found; get it there" {
+	t.Setenv("CUDA_HOME", "")
+	t.Chdir(t.TempDir())
+	if err := os.Symlink(dir, "bin"); err != nil { // which is nobody's toolkit
+		t.Fatal(err)
+	}
+	if got := findTool(t.Context(), "nsys", "get it there"); got.Path == "bin/nsys" || got.Path == "" && got.Lacks != "not found; get it there" {
 		t.Errorf("%+v", got)
 	}
 }

@@ -230,7 +230,7 @@ const fewPasses = 24
 
 // baselineArgs are the arguments of the same run without a recorder: the flags that were given, the prompt as ids.
 func (g *generateFlags) baselineArgs(res *result) []string {
-	but := []string{"mode", "json", "quiet", "prompt", "file", "ids", "seed", "logprobs", "echo"}
+	but := []string{"mode", "json", "quiet", "prompt", "file", "ids", "seed", "logprobs", "echo", "speculate"}
 	recording := pflag.NewFlagSet("", pflag.ContinueOnError)
 	new(profileFlags).register(recording)
 	recording.VisitAll(func(f *pflag.Flag) { but = append(but, f.Name) })
@@ -242,7 +242,8 @@ func (g *generateFlags) baselineArgs(res *result) []string {
 	if res.Setting.Mode != "" { // that in which the recorded passes ran
 		args = append(args, "--mode="+res.Setting.Mode)
 	}
-	return append(args, "--warm-up", "--json", "--quiet", "--seed="+strconv.FormatUint(g.sampling.Seed, 10),
+	return append(args, "--warm-up", "--json", "--quiet", "--speculate="+g.speculate.String(),
+		"--seed="+strconv.FormatUint(g.sampling.Seed, 10),
 		"--ids="+strings.Join(ids, ","))
 }
 

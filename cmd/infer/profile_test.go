@@ -10,6 +10,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/spf13/pflag"
+
+	"gpt2scope/gpt2"
 	"gpt2scope/traces"
 	"gpt2scope/traces/load"
 	"gpt2scope/traces/tables"
@@ -84,6 +87,16 @@ func TestTraceLeavesNoFile(t *testing.T) {
 	}
 	if _, err := os.Stat(file); err == nil {
 		t.Error("there is a file")
+	}
+}
+
+// TestBaselineDrafts: the baseline of a run without drafts has none either.
+func TestBaselineDrafts(t *testing.T) {
+	g := generateFlags{flags: pflag.NewFlagSet("", pflag.ContinueOnError)}
+	g.register(g.flags)
+	g.speculate = gpt2.Speculation{} // as in a run that is recorded
+	if args := g.baselineArgs(new(result)); !slices.Contains(args, "--speculate=off") {
+		t.Errorf("%q", args)
 	}
 }
 

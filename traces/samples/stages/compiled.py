@@ -4,7 +4,7 @@ import torch
 import models
 from models import *
 
-models.MODE = "off"
+models.RANGES = False
 f32, b16, f16 = torch.float32, torch.bfloat16, torch.float16
 DEADLINE = float(sys.argv[1]) if len(sys.argv) > 1 else 90
 GRAPHS = []

@@ -11,7 +11,7 @@ DEV = "cuda" if torch.cuda.is_available() else "cpu"
 OUT = os.environ.get("OUT", "captures")
 os.makedirs(OUT, exist_ok=True)
 T0 = time.time()
-MODE = "record"  # or "nvtx", or "off"
+RANGES = True  # they are recorded
 
 
 def say(*words):
@@ -19,18 +19,12 @@ def say(*words):
 
 
 def push(name):
-    if MODE == "nvtx":
-        torch.cuda.nvtx.range_push(name)
-    elif MODE == "record":
-        r = torch.autograd.profiler.record_function(name)
-        r.__enter__()
-        STACK.append(r)
+    if RANGES:
+        STACK.append(torch.autograd.profiler.record_function(name).__enter__())
 
 
 def pop():
-    if MODE == "nvtx":
-        torch.cuda.nvtx.range_pop()
-    elif MODE == "record":
+    if RANGES:
         STACK.pop().__exit__(None, None, None)
 
 
@@ -54,9 +48,9 @@ def hook(model, top="forward"):
     return model
 
 
-def hf(layers=12, width=768, heads=12, vocab=50257, attn="sdpa", dtype=torch.float32, hooked=True, **more):
+def hf(layers=12, width=768, heads=12, attn="sdpa", dtype=torch.float32, hooked=True):
     from transformers import GPT2Config, GPT2LMHeadModel
-    c = GPT2Config(n_layer=layers, n_embd=width, n_head=heads, vocab_size=vocab, attn_implementation=attn, **more)
+    c = GPT2Config(n_layer=layers, n_embd=width, n_head=heads, attn_implementation=attn)
     c._attn_implementation = attn
     torch.manual_seed(1)
     with torch.device(DEV):
@@ -116,12 +110,11 @@ class Block(nn.Module):
 class Plain(nn.Module):
     """A plain GPT-2: what one writes after reading the paper."""
 
-    def __init__(self, layers=12, c=768, nh=12, vocab=50257, attn="sdpa", gelu="one", last=False):
+    def __init__(self, layers=12, c=768, nh=12, vocab=50257, attn="sdpa", gelu="one"):
         super().__init__()
         self.wte, self.wpe = nn.Embedding(vocab, c), nn.Embedding(1024, c)
         self.h = nn.ModuleList(Block(c, nh, attn, gelu) for _ in range(layers))
         self.ln_f, self.lm_head = nn.LayerNorm(c), nn.Linear(c, vocab, bias=False)
-        self.last = last
 
     def forward(self, ids, past=0, cache=None):
         with span("forward"):
@@ -132,7 +125,7 @@ class Plain(nn.Module):
             with span("ln_f"):
                 x = self.ln_f(x)
             with span("lm_head"):
-                return self.lm_head(x[:, -1:] if self.last else x)
+                return self.lm_head(x)
 
 
 def plain(dtype=torch.float32, **more):
@@ -142,8 +135,8 @@ def plain(dtype=torch.float32, **more):
     return m.to(dtype).eval()
 
 
-def ids(b, t, vocab=50257):
-    return torch.randint(0, vocab, (b, t), device=DEV)
+def ids(b, t):
+    return torch.randint(0, 50257, (b, t), device=DEV)
 
 
 def sync():
@@ -159,9 +152,8 @@ def alone():
         yield
 
 
-def kineto(name, run, warm=2, shapes=False):
+def kineto(name, run, warm=2):
     """Writes OUT/name.json.gz: run() under torch.profiler after `warm` runs without."""
-    global MODE
     from torch.profiler import ProfilerActivity, profile
     try:
         with torch.no_grad(), alone():
@@ -169,7 +161,7 @@ def kineto(name, run, warm=2, shapes=False):
                 run()
             sync()
             acts = [ProfilerActivity.CPU] + ([ProfilerActivity.CUDA] if DEV == "cuda" else [])
-            with profile(activities=acts, record_shapes=shapes) as p:
+            with profile(activities=acts) as p:
                 run()
                 sync()
         path = os.path.join(OUT, name + ".json")

@@ -12,7 +12,6 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"gpt2scope/gpt2"
 	"gpt2scope/traces"
 	"gpt2scope/traces/load"
 	"gpt2scope/traces/tables"
@@ -90,16 +89,6 @@ func TestTraceLeavesNoFile(t *testing.T) {
 	}
 }
 
-// TestBaselineDrafts: the baseline of a run without drafts has none either.
-func TestBaselineDrafts(t *testing.T) {
-	g := generateFlags{flags: pflag.NewFlagSet("", pflag.ContinueOnError)}
-	g.register(g.flags)
-	g.speculate = gpt2.Speculation{} // as in a run that is recorded
-	if args := g.baselineArgs(new(result)); !slices.Contains(args, "--speculate=off") {
-		t.Errorf("%q", args)
-	}
-}
-
 // TestOverheadOfSeveralPrefills: beyond the context a text has several prefills. The overhead
 // of recording is that of one of them, the mean, and says of how many.
 func TestOverheadOfSeveralPrefills(t *testing.T) {
@@ -123,4 +112,7 @@ func TestOverheadOfSeveralPrefills(t *testing.T) {
 		t.Errorf("the overhead is %+v, of %d prefills that took %g ms together", o, n, out.Timings.Prefill)
 	}
 	contains(t, r.stderr, fmt.Sprintf("a prefill took %.1f us, ", o.Recorded/1e3))
+	if args := (&generateFlags{flags: new(pflag.FlagSet)}).baselineArgs(&out); !slices.Contains(args, "--speculate=off") {
+		t.Errorf("the baseline of a run without drafts may have some: %q", args)
+	}
 }

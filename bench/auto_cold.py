@@ -11,7 +11,8 @@ rounds until the time is over:
 
 The better device is the one whose median process is shorter. A combination is graded twice: the median process of
 auto over that of the better device, and the median process of the device that auto took over that of the better one,
-which leaves out the noise of auto's own processes. Prompts are ids, so that weights without a tokenizer do.
+which leaves out the noise of auto's own processes. Prompts are ids, so that weights without a tokenizer do. There are
+no drafts, which --device auto does not make and whose times the history does not have.
 
   python3 bench/auto_cold.py -m weights/shakespeare --seconds 300 -o auto-cold.csv
   taskset -c 0,1 python3 bench/auto_cold.py --ways cpu,cuda,auto-learned --prompts 6,40,300,800 --tokens 100,400,700,1300,2000 --layers 1,3,6 -o auto-cold-2-cores.csv
@@ -40,7 +41,7 @@ COLUMNS = ["prompt", "tokens", "layers", "way", "wall_ms", "device", "dtype", "t
 def run(o, cache, flags, prompt, tokens, layers):
     """Returns the milliseconds of one process, and its JSON."""
     ids = ",".join(str(i * 7 % 250) for i in range(prompt))
-    command = [o.infer, "-m", o.model, "--ids", ids, "-n", str(tokens), "--layers", str(layers), "--ignore-eos", "--seed", "1", "--json", "--quiet", *flags]
+    command = [o.infer, "-m", o.model, "--ids", ids, "-n", str(tokens), "--layers", str(layers), "--ignore-eos", "--seed", "1", "--speculate", "off", "--json", "--quiet", *flags]
     began = time.perf_counter()
     p = subprocess.run(command, capture_output=True, text=True, timeout=120, env={**os.environ, "XDG_CACHE_HOME": str(cache), "GPT2SCOPE_HISTORY": ""})
     wall = 1e3 * (time.perf_counter() - began)

@@ -349,27 +349,28 @@ __device__ __forceinline__ void finish_rows(const Params &p, Shared<Traits> &sh,
   char *const vector = residual ? p.residual : out == GS_PERSISTENT_QKV ? p.qkv : p.hidden;
   bool waited = false;
   const int turns = wide ? 1 : 2;  // groups of six that fill a line
-  const int fours = Traits::BATCHED && rows > 4 ? 2 : 1;
+  const int eight = Traits::BATCHED && rows > 4;  // two fours: by shifts, as divisions take 100 clocks
 #pragma unroll 1
-  for (int n = f; n / fours * turns * EACH < left; n += Traits::FINISH) {
-    const int group = n / fours * turns, r = n % fours * 4 + lane % 4;
-    float y[2] = {}, sums[2], bias[2];
+  for (int n = f; (n >> eight) * turns * EACH < left; n += Traits::FINISH) {
+    const int group = (n >> eight) * turns, r = (n & eight) * 4 + lane % 4;
+    float y[2] = {}, sums[2], bias[2], own[2];
 #pragma unroll
     for (int m = 0; m < 2; m++) {
       const int row = s.row + from + min((group + m) * EACH + o, left - 1);
       sums[m] = norm ? s.sums[row] : 0.0f, bias[m] = s.bias ? s.bias[row] : 0.0f;
     }
-    const int each = wide ? 3 : EACH, packets = min(2, (left - group * EACH + each - 1) / each);
-    const uint32_t part = shared_address(&sh.part[buffer][0][r][group * EACH + o]);
+    const bool stores = lane < 8 && group * EACH + lane / 4 * (wide ? 3 : EACH) < left && r < rows;
+    uint32_t part = shared_address(&sh.part[buffer][0][r][group * EACH + o]);
     const int packet = blockIdx.x * shape.stride + from / BF16_PER_PACKET + (wide ? 2 : 1) * group + lane / 4;
     char *to = vector + (size_t)(first_copy(packet * side_of<Traits>(p)) + r) * 16;
-    asm volatile("" : "+l"(to));  // it is computed before the sums
+    asm volatile("" : "+l"(to), "+r"(part));  // they are computed before the sums
     if (!waited) wait();
     waited = true;
     LayerNormStats of = {0, 1};
     if (norm) of = norm_of<Traits>(sh, each_lane, r);
 #pragma unroll
     for (int m = 0; m < 2; m++) {  // there may be one, but the other one is there as soon
+      own[m] = residual ? sh.own[r][min((group + m) * EACH + o, 15)] : 0;
       y[m] = sum_of_parts<Traits::WARPS>([&](int w) {
         return __uint_as_float(load_shared32(part + m * EACH * 4 + w * (int)sizeof(sh.part[0][0])));
       });
@@ -383,10 +384,9 @@ __device__ __forceinline__ void finish_rows(const Params &p, Shared<Traits> &sh,
 #pragma unroll
       for (int m = 0; m < (Traits::BATCHED ? 2 : 1); m++) {
         const int at = (group + m) * EACH + o;
-        float &own = sh.own[r][min(at, 15)];
-        y[m] += own;
+        y[m] += own[m];
         __syncwarp();
-        if (at < left) own = y[m];
+        if (at < left) sh.own[r][at] = y[m];
         if (single_step<Traits>(p) && at < left && r < rows) p.own[r * Traits::C + s.row + at] = y[m];
       }
     }
@@ -404,7 +404,7 @@ __device__ __forceinline__ void finish_rows(const Params &p, Shared<Traits> &sh,
         }
       }
     }
-    if (lane < 4 * packets && r < rows)
+    if (stores)
       for (int copy = 0; copy < 2; copy++)
         store_packet(to + copy * (PAIR / 2), u[0], u[1], u[2], epoch);
   }
@@ -436,6 +436,10 @@ __device__ __forceinline__ void finish_span(const Params &p, Shared<Traits> &sh,
       int n = s.row;
 #pragma unroll 1
       do {
+        const Item item = BATCHED ? item_of(n, i, p.NH, p.splits) : Item{0, s.row, s.split};
+        const int packet = (item.head * (BATCHED ? p.splits : SPLITS) + item.split) * ATTENDED_STRIDE;
+        char *to = p.attended + (size_t)item.row * p.row_o + (size_t)(first_copy(packet) + l) * 16;
+        asm volatile("" : "+l"(to));  // it is computed before the sums
         barrier_sync<Traits>(FULL + buffer);
         // Half a warp has a row, a lane four dimensions. Of one row each half adds up half of the parts, in the same
         // order, and stores a copy.
@@ -474,11 +478,8 @@ __device__ __forceinline__ void finish_span(const Params &p, Shared<Traits> &sh,
             u[k] = from % 2 ? odd : even;
           }
           if (l == ATTENDED - 1) u[0] = __float_as_uint(most), u[1] = __float_as_uint(all), u[2] = 0;
-          const Item item = BATCHED ? item_of(n, i, p.NH, p.splits) : Item{j, s.row, s.split};
-          const int packet = (item.head * (BATCHED ? p.splits : SPLITS) + item.split) * ATTENDED_STRIDE;
-          char *const to = p.attended + (size_t)item.row * p.row_o + (size_t)(first_copy(packet) + l) * 16;
           for (int copy = VERIFY ? 0 : half; l < ATTENDED && j < rows && copy <= (VERIFY ? 1 : half); copy++)
-            store_packet(to + copy * (PAIR / 2), u[0], u[1], u[2], epoch);
+            store_packet(to + j * p.row_o + copy * (PAIR / 2), u[0], u[1], u[2], epoch);
         }
         if (f == 0) {
           stamp<Traits>(p, pass, i, GS_PERSISTENT_PUBLISHED);

@@ -620,9 +620,8 @@ __device__ __forceinline__ void finish_token(const Params &p, Shared &sh, Work &
       if (!samples<Traits>(p)) token = best_token<Traits>(p, sh, bests_of(p, pass, 0), best, best_id, epoch);
     if (lane == 0) sh.token[0] = max(token, 0), *(volatile int *)&sh.step = t + 1;
   }
-  if (!Traits::MANY) stamp<Traits>(p, pass, p.count, GS_PERSISTENT_PUBLISHED);
   barrier_sync<Traits>(TOKEN);
-  if (of.f == 0 && Traits::MANY) stamp<Traits>(p, pass, p.count, GS_PERSISTENT_PUBLISHED);
+  if (of.f == 0) stamp<Traits>(p, pass, p.count, GS_PERSISTENT_PUBLISHED);
   if (of.f == 0 && lane == 0) restart_timeout(p, sh);
   const int taken = VERIFY && of.f == 0 ? *(volatile int *)&sh.verified.taken : VERIFY ? 0 : B;
   if (VERIFY && Traits::STAMPS && of.f == 0 && lane == 0)

@@ -200,8 +200,8 @@ func (r *runner) decode(ctx context.Context, c *compiled) error {
 	return nil
 }
 
-// hold lets a cancelled context stop a program of many tokens soon, until release is called; one of few ends soon by
-// itself. With a tool attached it keeps the goroutine on its OS thread, to which ranges belong.
+// hold lets a cancelled context stop a program soon, until release is called; a decode step, or a pass that verifies
+// drafts, ends soon by itself. With a tool attached it keeps the goroutine on its OS thread, to which ranges belong.
 func (r *runner) hold(ctx context.Context, c *compiled) (release func()) {
 	c.program.resume()
 	unlock := func() {}
@@ -209,7 +209,7 @@ func (r *runner) hold(ctx context.Context, c *compiled) (release func()) {
 		runtime.LockOSThread()
 		unlock = runtime.UnlockOSThread
 	}
-	if ctx.Done() == nil || c.plan.Pass.Tokens <= r.VerifyRows() {
+	if ctx.Done() == nil || c.plan.Pass.Tokens == 1 || c.plan.Pass.Verify {
 		return unlock
 	}
 	interrupted := make(chan struct{})

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -167,8 +168,9 @@ func (g *generation) speculate(ctx context.Context, n int) error {
 }
 
 // leastShare is how probable a token must be to the layers that draft it. Of the shipped model's tokens at temperature
-// 0.8, the first layer's are those of all layers in 13 of 100 cases below 0.1, in 49 around 0.35, and in 99 above 0.9.
-const leastShare = 0.3
+// 0.8, the first layer's are those of all layers in 13 of 100 cases below 0.1, in 49 around 0.35, and in 99 above 0.9; to
+// draft and verify one takes a third of a decode step on a Xeon, 0.6 on a Zen 4.
+const leastShare = 0.4
 
 // round drafts up to n tokens and verifies them, or makes a decode step if there are none. Afterwards all tokens but
 // the last are in the cache.
@@ -271,29 +273,29 @@ type choice struct {
 	pause int   // rounds until the next trials of all
 }
 
-// way is one of them with what it made and took of late. A round counts with what rounds of as many drafts usually take,
-// since other programs take the cores for a while.
+// way is one of them with what it made of late. Only the least times since a way was last tried count: other programs
+// take the cores for a while, and steps take longer the longer the text is, for ways that are not in use too.
 type way struct {
 	Speculation
-	tokens, ns, rounds float64
-	usual              []float64 // ns, by drafts
+	tokens, rounds float64
+	of             []struct{ rounds, least float64 } // by drafts; ns
 }
 
-// round returns what a round of n drafts usually takes, which is near the least that one took.
-func (w *way) round(n int, took float64) float64 {
-	for n >= len(w.usual) {
-		w.usual = append(w.usual, took)
+// scale multiplies what a way made, and the least times.
+func (w *way) scale(made, least float64) {
+	w.tokens, w.rounds = w.tokens*made, w.rounds*made
+	for n := range w.of {
+		w.of[n].rounds, w.of[n].least = w.of[n].rounds*made, w.of[n].least*least
 	}
-	u := &w.usual[n]
-	*u = min(took, *u+min(took-*u, *u)/forget)
-	return *u
 }
 
 // Of trials: how many rounds they take, after how many the first begins, how many lie between trials of all ways at
-// first and at most. What a way took is forgotten over so many rounds. A way must be faster than none by
-// `gain`; that in use stays until it is slower than none by `keep`, since times vary. It must make `leastTokens` a
-// round: one that makes fewer only seems to be faster, where the machine became so after none was tried.
-const trialRounds, firstTrial, firstPause, mostPause, forget, gain, keep, leastTokens = 12, 2, 48, 512, 32, 1.03, 1.02, 1.1
+// first and at most; how much of what a way made before a trial counts in it, and how much longer a round may have
+// become since the one before. What a way made is forgotten over `memory` rounds. A way must be faster than none by
+// `gain`; that in use stays until it is slower than none by `keep` over the square root of its rounds, since rounds
+// vary. It must make `leastTokens` a round.
+const trialRounds, firstTrial, firstPause, mostPause, before, grown = 12, 2, 48, 512, 0.25, 1.3
+const memory, gain, keep, leastTokens = 64, 1.03, 0.4, 1.1
 
 // newChoice returns the ways to speculate that a session has, nil if there are none.
 func newChoice(s *Session) *choice {
@@ -311,6 +313,7 @@ func newChoice(s *Session) *choice {
 	return c
 }
 
+// now returns the way in use.
 func (c *choice) now() int {
 	if c.trial > 0 {
 		return c.turn
@@ -318,16 +321,26 @@ func (c *choice) now() int {
 	return c.best
 }
 
-// perToken returns what a token took, as far as a way was measured.
-func (w *way) perToken() float64 { return w.ns / w.tokens }
+// perToken returns what a token takes in ns, as far as a way was measured.
+func (w *way) perToken() float64 {
+	ns := 0.0
+	for _, of := range w.of {
+		ns += of.rounds * of.least
+	}
+	return ns / w.tokens
+}
 
 // took notes what a round with so many drafts made in which time.
 func (c *choice) took(tokens, drafted int, d time.Duration) {
 	now := c.now()
 	w := &c.ways[now]
-	w.tokens += float64(tokens) - w.tokens/forget
-	w.rounds += 1 - w.rounds/forget
-	w.ns += w.round(drafted, float64(d)) - w.ns/forget
+	w.scale(1-1.0/memory, 1)
+	for drafted >= len(w.of) {
+		w.of = append(w.of, struct{ rounds, least float64 }{0, float64(d)})
+	}
+	of := &w.of[drafted]
+	of.rounds, of.least = of.rounds+1, min(of.least, float64(d))
+	w.tokens, w.rounds = w.tokens+float64(tokens), w.rounds+1
 	if c.trial > 0 {
 		c.trial--
 		// One that is much slower than another is not tried longer; drafts have two rounds.
@@ -341,9 +354,7 @@ func (c *choice) took(tokens, drafted int, d time.Duration) {
 			c.until, c.pause = c.pause, min(4*c.pause, mostPause)
 		}
 		c.trial = trialRounds
-		c.ways[c.turn].tokens /= forget // what it took long ago counts little
-		c.ways[c.turn].ns /= forget
-		c.ways[c.turn].rounds /= forget
+		c.ways[c.turn].scale(before, grown)
 		return
 	}
 	c.best = c.fastest()
@@ -355,7 +366,7 @@ func (c *choice) fastest() int {
 	for i := range c.ways {
 		least := c.ways[best].perToken()
 		if best == 0 && i == c.best {
-			least *= keep
+			least *= 1 + keep/math.Sqrt(c.ways[i].rounds)
 		} else if best == 0 {
 			least /= gain
 		}

@@ -53,11 +53,9 @@ func TestDevicesTools(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	t.Setenv("CUDA_HOME", "")
 	t.Chdir(t.TempDir())
-	if err := os.Symlink(dir, "bin"); err != nil { // which is nobody's toolkit
-		t.Fatal(err)
-	}
-	if got := findTool(t.Context(), "nsys", "get it there"); got.Path == "bin/nsys" || got.Path == "" && got.Lacks != "not found; get it there" {
-		t.Errorf("%+v", got)
+	linked := os.Symlink(dir, "bin") // which is nobody's toolkit
+	if got := findTool(t.Context(), "nsys", "get it there"); linked != nil || got.Path == "bin/nsys" || got.Path == "" && got.Lacks != "not found; get it there" {
+		t.Errorf("%+v, %v", got, linked)
 	}
 }
 

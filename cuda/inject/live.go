@@ -34,7 +34,7 @@ type Second struct {
 
 // live keeps the events of the last seconds.
 type live struct {
-	next   int64 // when to tell
+	told   int64 // until when
 	events []traces.Event
 }
 
@@ -50,14 +50,13 @@ func (l *live) add(p *process, events []traces.Event) {
 	}
 }
 
-// tick tells of a second, if one has passed.
+// tick tells of the next second, a second after its end.
 func (l *live) tick(r *Run) {
-	now := r.clock.Now()
-	if now < max(l.next, 2*second) {
+	from, to := l.told, l.told+second
+	if r.clock.Now() < to+second {
 		return
 	}
-	l.next = now + second
-	from, to := now-2*second, now-second
+	l.told = to
 	s := &Second{Since: time.Duration(to), GPUs: r.counters.last(), Queue: math.NaN()}
 	for _, p := range r.processes {
 		if p.CUDA {

@@ -4,8 +4,6 @@ import torch, torch.nn as nn, torch.nn.functional as F
 
 p = argparse.ArgumentParser()
 p.add_argument("--layers", type=int, default=2)
-p.add_argument("--tokens", type=int, default=128)
-p.add_argument("--batch", type=int, default=1)
 p.add_argument("--warm", type=int, default=3)
 p.add_argument("--passes", type=int, default=3)
 p.add_argument("--dtype", default="bfloat16")
@@ -15,11 +13,9 @@ p.add_argument("--range", action="store_true", help="cudaProfilerStart after the
 p.add_argument("--nvtx", action="store_true")
 p.add_argument("--kineto", default="")
 p.add_argument("--keys", default="")
-p.add_argument("--cpu", action="store_true")
-p.add_argument("--graph", action="store_true")
 p.add_argument("--ranks", type=int, default=0, help="so many processes on the one device")
 a = p.parse_args()
-C, NH = 768, 12
+C, NH, TOKENS = 768, 12, 128
 
 
 class Block(nn.Module):
@@ -68,36 +64,32 @@ class Model(nn.Module):
 
 
 def run(rank):
-    dev = torch.device("cpu" if a.cpu else "cuda:0")
-    cuda = dev.type == "cuda"
+    cuda = torch.cuda.is_available()  # else it runs on the CPU
+    dev = torch.device("cuda:0" if cuda else "cpu")
     torch.manual_seed(rank)
     if a.ranks:
         import torch.distributed as dist
         os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="29511")
         dist.init_process_group("gloo", rank=rank, world_size=a.ranks)
     model = Model().to(dev, getattr(torch, a.dtype)).eval()
-    ids = torch.randint(0, a.vocab, (a.batch, a.tokens))
+    ids = torch.randint(0, a.vocab, (1, TOKENS))
     if cuda and not a.bad:
         ids = ids.to(dev)
     big = torch.randn(4 << 20)                        # 16 MiB of pageable memory
     sync = torch.cuda.synchronize if cuda else (lambda: None)
-    graph = None
 
     def once():
         if cuda and a.nvtx:
             torch.cuda.nvtx.range_push("forward")
-        if graph:
-            graph.replay()
-        else:
-            x = ids
-            if a.bad:
-                x = torch.stack([ids[:, i].to(dev) for i in range(16)], 1)   # sixteen copies of a few bytes
-                x = torch.cat([x, ids[:, 16:].to(dev)], 1)
-                big.to(dev)                                                    # pageable
-            y = model(x)
-            nxt = y[:, -1].argmax(-1)
-            if a.bad:
-                nxt.cpu()
+        x = ids
+        if a.bad:
+            x = torch.stack([ids[:, i].to(dev) for i in range(16)], 1)   # sixteen copies of a few bytes
+            x = torch.cat([x, ids[:, 16:].to(dev)], 1)
+            big.to(dev)                                                    # pageable
+        y = model(x)
+        nxt = y[:, -1].argmax(-1)
+        if a.bad:
+            nxt.cpu()
         if cuda and a.nvtx:
             torch.cuda.nvtx.range_pop()
 
@@ -105,12 +97,6 @@ def run(rank):
         for _ in range(a.warm):
             once()
         sync()
-        if a.graph:
-            g = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(g):
-                once()
-            graph = g
-            once(); sync()
         if a.ranks:
             dist.barrier()
         if a.range:

@@ -117,7 +117,8 @@ func (g *generateFlags) register(f *pflag.FlagSet) {
 	f.Var(cli.Parsed(&g.speculate, gpt2.DefaultSpeculation(gpt2.DraftAuto), gpt2.ParseSpeculation), "speculate",
 		"`HOW` to draft tokens that one pass verifies, for the same text in less time: off, exits[=K,N] (the first K layers "+
 			"draft up to N), lookup[=N] (what followed the last tokens before), auto (what is measured to be faster, if "+
-			"anything; not given, it is as off with --profile, with --trace, and if --device auto chooses)")
+			"anything; not given, it is as off with --profile, with --trace, for --prompts that are made together, and if "+
+			"--device auto chooses)")
 }
 
 // check finds values that are wrong for every model.

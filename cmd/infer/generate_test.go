@@ -48,9 +48,6 @@ func TestEvaluateOnly(t *testing.T) {
 // TestPrompts: each line of a file is a run by itself.
 func TestPrompts(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "prompts")
-	write := func(text string) {
-		writeFile(t, file, text)
-	}
 	text := "\"ROMEO:\"\n\n{\"prompt\": \"a\\nb\"}\r\n{\"ids\": [1,2,3]}\n\"\""
 	single := [][]string{{"-p", "ROMEO:"}, {"-p", "a\nb"}, {"--ids", "1,2,3"}, {"-p", ""}}
 	for i := range 14 { // more than decode together
@@ -58,7 +55,7 @@ func TestPrompts(t *testing.T) {
 		text += fmt.Sprintf("\n{\"ids\": [%d%s]}", i, ids)
 		single = append(single, []string{"--ids", fmt.Sprint(i) + ids})
 	}
-	write(text)
+	writeFile(t, file, text)
 	args := []string{"-m", tiny, "-n", "60", "-s", "4", "--json"}
 	e := mustInfer(t, append(args, "--prompts", file)...)
 	lines := strings.Split(strings.TrimSuffix(e.stdout, "\n"), "\n")
@@ -74,8 +71,12 @@ func TestPrompts(t *testing.T) {
 	}
 	for text, fact := range map[string]string{"\"a\"\nx\n": "line 2", `{"ids": [1], "prompt": "x"}`: "line 1", `{"text": "x"}`: "{\"prompt\": TEXT}", `"a"}`: "line 1", "\n": "no prompts",
 		`{"ids": [257]}`: "257", `"` + strings.Repeat("x", 65) + `"`: "65 tokens"} {
-		write(text)
+		writeFile(t, file, text)
 		checkFailure(t, infer(t, append(args, "--prompts", file)...), exitFailure, "--prompts", fact)
+	}
+	writeFile(t, file, "\"ROMEO:\"\n\"JULIET:\"")
+	if e := mustInfer(t, "--layers", "all", "-n", "60", "-s", "4", "--device", "cpu", "--json", "--prompts", file); strings.Contains(e.stdout, "speculation") { // they decode together
+		t.Error(e.stdout)
 	}
 	checkFailure(t, infer(t, "-m", tiny, "--prompts", file), exitUsage, "--json")
 	checkFailure(t, infer(t, append(args, "--prompts", file, "-p", "x")...), exitUsage, "--prompt")

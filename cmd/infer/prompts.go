@@ -89,8 +89,10 @@ type made struct {
 // can join sessions, several texts are made at a time.
 func (g *generateFlags) runPrompts(ctx context.Context, o *cli.Opened, prompts [][]int32) error {
 	alone, most := o.Backend, 1
-	if j, ok := alone.(gpt2.Joiner); ok && g.speculate.Off() && len(prompts) > 1 {
-		o.Backend, most = j.Join(o.Model)
+	if j, ok := alone.(gpt2.Joiner); ok && len(prompts) > 1 && (g.speculate.Off() || !g.flags.Changed("speculate")) {
+		if together, n := j.Join(o.Model); n > 1 {
+			o.Backend, most, g.speculate = together, n, gpt2.Speculation{}
+		}
 	}
 	var sessions []*gpt2.Session
 	for len(sessions) < min(most, len(prompts)) {

@@ -85,8 +85,7 @@ func TestTraceCheckPlan(t *testing.T) {
 			t.Errorf("%+v: status %d:\n%s", c, e.status, e.stdout)
 		}
 	}
-	e := infer(t, "trace", "check", "sample:bad", "--plan", folder+"plan.json")
-	contains(t, e.stdout, "! there is no pass in the domain gpt2scope")
+	contains(t, infer(t, "trace", "check", "sample:bad", "--plan", folder+"plan.json").stdout, "! there is no pass in the domain gpt2scope")
 	checkFailure(t, infer(t, "trace", "check", "sample:bad", "--plan", "main.go"), exitFailure, "main.go: it has no plans")
 	checkFailure(t, infer(t, "trace", "check", "sample:bad", "--tokens", "8"), exitUsage, "add --plan FILE")
 }

@@ -397,9 +397,13 @@ func (r *runner) forget() {
 // muchMemory is the size from which on it is checked that memory is left: asking takes the system a third of a ms.
 const muchMemory = 64 << 20
 
-// grow makes the buffers large enough for a plan. Programs point into them, so when one moves all are made anew.
+// grow makes the buffers large enough for a plan, those of a pass that verifies for all such passes. Programs point into
+// them, so when one moves all are made anew.
 func (r *runner) grow(plan *gpt2.Plan) error {
-	B, held := plan.Pass.Batch, 0
+	B, held, tokens := plan.Pass.Batch, 0, plan.Pass.Tokens
+	if plan.Pass.Verify {
+		tokens = max(tokens, r.VerifyRows())
+	}
 	for _, b := range r.buffers {
 		held += 4 * b.n
 	}
@@ -409,12 +413,15 @@ func (r *runner) grow(plan *gpt2.Plan) error {
 				"at a time (--chunk N; of eval, --window N)", B*plan.Pass.Tokens, humanize.Size(more), humanize.Size(left), by)
 		}
 	}
-	if err := regrow(r, &r.ids, B*plan.Pass.Tokens); err != nil {
+	if err := regrow(r, &r.ids, B*tokens); err != nil {
 		return err
 	}
 	for b, shape := range plan.Buffers {
 		if gpt2.Buffer(b) == gpt2.BufTokens {
 			continue
+		}
+		if plan.Pass.Verify {
+			shape.Rows = tokens
 		}
 		if err := regrow(r, &r.buffers[b], B*shape.Rows*shape.Width); err != nil {
 			return fmt.Errorf("activations (%s): %w", gpt2.Buffer(b), err)

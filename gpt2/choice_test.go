@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// TestChoice: with times that vary by a tenth, by more for a while, more when other programs have the core, and the
-// more tokens there are, the choice takes nearly as long as the best way, whichever that is, and never more than 1.02 of no drafts; it follows a
-// text that changes.
+// TestChoice: with times that vary by a tenth, by more for a while, more when other programs have the core, and grow
+// with the text, the choice takes nearly as long as the best way, whichever that is, and never more than 1.02 of no
+// drafts; it follows a text that changes.
 func TestChoice(t *testing.T) {
 	kinds := []struct {
 		name   string

@@ -80,7 +80,7 @@ func (p *writePlan) write(w io.Writer) error {
 	for i, t := range p.tensors {
 		piece := 1 << 18 // elements
 		if t.turned != nil {
-			piece = 1 << 22 // of many columns, since what is read to find one may hold many
+			piece = min(1<<22, t.n) // of many columns, since what is read to find one may hold many
 		}
 		elements, encoded = slices.Grow(elements[:0], piece)[:piece], slices.Grow(encoded[:0], 2*piece)[:2*piece]
 		if err := put(make([]byte, -written&(p.align-1))); err != nil {

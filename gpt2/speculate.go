@@ -278,14 +278,17 @@ type choice struct {
 type way struct {
 	Speculation
 	tokens, rounds float64
-	of             []struct{ rounds, least float64 } // by drafts; ns
+	of             []roundTimes // by drafts
 }
+
+// roundTimes says of rounds of as many drafts how many there were and the least that one took, in ns.
+type roundTimes struct{ count, least float64 }
 
 // scale multiplies what a way made, and the least times.
 func (w *way) scale(made, least float64) {
 	w.tokens, w.rounds = w.tokens*made, w.rounds*made
 	for n := range w.of {
-		w.of[n].rounds, w.of[n].least = w.of[n].rounds*made, w.of[n].least*least
+		w.of[n].count, w.of[n].least = w.of[n].count*made, w.of[n].least*least
 	}
 }
 
@@ -325,7 +328,7 @@ func (c *choice) now() int {
 func (w *way) perToken() float64 {
 	ns := 0.0
 	for _, of := range w.of {
-		ns += of.rounds * of.least
+		ns += of.count * of.least
 	}
 	return ns / w.tokens
 }
@@ -336,10 +339,10 @@ func (c *choice) took(tokens, drafted int, d time.Duration) {
 	w := &c.ways[now]
 	w.scale(1-1.0/memory, 1)
 	for drafted >= len(w.of) {
-		w.of = append(w.of, struct{ rounds, least float64 }{0, float64(d)})
+		w.of = append(w.of, roundTimes{least: float64(d)})
 	}
 	of := &w.of[drafted]
-	of.rounds, of.least = of.rounds+1, min(of.least, float64(d))
+	of.count, of.least = of.count+1, min(of.least, float64(d))
 	w.tokens, w.rounds = w.tokens+float64(tokens), w.rounds+1
 	if c.trial > 0 {
 		c.trial--

@@ -6,6 +6,7 @@ package judge
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 
 	"gpt2scope/internal/humanize"
@@ -331,23 +332,16 @@ func (a *advisor) idleOf(cause string) (ns int64, rows *tally) {
 	return ns, rows
 }
 
-// What the host did in a gap is looked at so many times at most, and so often.
-const (
-	mostLooks = 64
-	lookEvery = 5e4 // ns
-)
-
 // hostDoing sums the time in which the host is late by the innermost call or range that is open then on the thread that
 // launches the next work.
 func (a *advisor) hostDoing() *tally {
-	type look struct {
-		at, ns int64
-		n      int
-		thread traces.ThreadID
+	type late struct {
+		window.Interval
+		gap int
 	}
 	rows := newTally()
-	var looks []look
-	for _, p := range a.parts {
+	waits := map[traces.ThreadID][]late{} // in order, apart from each other
+	for i, p := range a.parts {
 		if p.cause != tables.IdleHost || p.left == 0 {
 			continue
 		}
@@ -356,38 +350,51 @@ func (a *advisor) hostDoing() *tally {
 			rows.add("at the end, or before work whose launch is not recorded", p.left, p.left, 1)
 			continue
 		}
-		to := max(p.From, min(call.Time, p.To))
-		_, late := a.HeldIn(a.Header.ProcessOf(call), window.Interval{From: p.From, To: to})
-		first := 1
-		for _, x := range late {
-			n := max(1, min(mostLooks, x.Length()/lookEvery))
-			for i := range n {
-				looks = append(looks, look{x.From + (2*i+1)*x.Length()/(2*n), x.Length() / n, first, a.Header.ThreadOf(call)})
-				first = 0
-			}
+		thread := a.Header.ThreadOf(call)
+		_, left := a.HeldIn(a.Header.ProcessOf(call), window.Interval{From: p.From, To: max(p.From, min(call.Time, p.To))})
+		for _, x := range left {
+			waits[thread] = append(waits[thread], late{x, i + 1})
 		}
 	}
-	slices.SortFunc(looks, func(x, y look) int { return cmp.Compare(x.at, y.at) })
-	open, next := map[traces.ThreadID][]*traces.Event{}, 0
-	for _, l := range looks {
-		for ; next < len(a.Events) && a.Events[next].Time <= l.at; next++ {
-			if e := &a.Events[next]; e.Kind.IsCall() || e.Kind.IsRange() && e.Lane.Kind == traces.LaneThread {
-				at := a.Header.ThreadOf(e)
-				stack := open[at]
-				for len(stack) > 0 && !stack[len(stack)-1].Open && stack[len(stack)-1].End() <= e.Time {
-					stack = stack[:len(stack)-1]
-				}
-				open[at] = append(stack, e)
+	open, in := map[traces.ThreadID][]*traces.Event{}, map[string]int{} // in: the last gap of a row
+	// until gives the time before it that is not given yet to what is open.
+	until := func(thread traces.ThreadID, time int64) {
+		list := waits[thread]
+		for ; len(list) > 0 && list[0].From < time; list = list[1:] {
+			x := &list[0]
+			what, ns, n := "outside recorded calls and ranges", min(x.To, time)-x.From, 0
+			if stack := open[thread]; len(stack) > 0 {
+				what = "in " + a.doing(stack[len(stack)-1])
 			}
-		}
-		what := "outside recorded calls and ranges"
-		for _, e := range slices.Backward(open[l.thread]) {
-			if e.Open || e.End() > l.at {
-				what = "in " + a.doing(e)
+			if in[what] != x.gap {
+				in[what], n = x.gap, 1
+			}
+			rows.add(what, ns, ns, n)
+			if x.From += ns; x.From < x.To {
 				break
 			}
 		}
-		rows.add(what, l.ns, l.ns, l.n)
+		waits[thread] = list
+	}
+	close := func(thread traces.ThreadID, time int64) {
+		stack := open[thread]
+		for len(stack) > 0 && !stack[len(stack)-1].Open && stack[len(stack)-1].End() <= time {
+			until(thread, stack[len(stack)-1].End())
+			stack = stack[:len(stack)-1]
+			open[thread] = stack
+		}
+		until(thread, time)
+	}
+	for i := range a.Events {
+		if e := &a.Events[i]; e.Kind.IsCall() || e.Kind.IsRange() && e.Lane.Kind == traces.LaneThread {
+			if at := a.Header.ThreadOf(e); len(waits[at]) > 0 {
+				close(at, e.Time)
+				open[at] = append(open[at], e)
+			}
+		}
+	}
+	for thread := range waits {
+		close(thread, math.MaxInt64)
 	}
 	return rows
 }
@@ -427,7 +434,7 @@ func (a *advisor) whereStep(e *traces.Event) string {
 			return phase + ", outside the steps"
 		}
 		if a.Steady().Source == window.FromRepetition {
-			return "the passes"
+			return "work of the passes"
 		}
 		return "work outside the passes"
 	}

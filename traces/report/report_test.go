@@ -54,7 +54,7 @@ func TestSentence(t *testing.T) {
 	step := func(name string, ns int64) tables.Row {
 		return tables.Row{Kind: tables.RowWork, Phase: "decode step", Name: name, Exclusive: ns}
 	}
-	table := &tables.Table{Window: &window.Window{}, By: tables.ByStage, Device: -1, Wall: 1000, Rows: []tables.Row{step("h.0.mlp.c_fc", 140), step("h.1.mlp.c_fc", 140), step("lm_head", 200), step("h.0.ln_1", 20),
+	table := &tables.Table{Window: &window.Window{Trace: &traces.Trace{Header: &traces.Header{}}}, By: tables.ByStage, Device: -1, Wall: 1000, Rows: []tables.Row{step("h.0.mlp.c_fc", 140), step("h.1.mlp.c_fc", 140), step("lm_head", 200), step("h.0.ln_1", 20),
 		{Kind: tables.RowIdle, Name: tables.IdleThreads, Exclusive: 500}}}
 	rows := stages(table)
 	if got := strings.ReplaceAll(sentence(table, rows), nbsp, " "); got != "Of 1.0 µs, the CPU worked for 500 ns (50.0 %) and was idle for 500 ns (50.0 %), because of synchronisation between threads. "+
@@ -62,15 +62,23 @@ func TestSentence(t *testing.T) {
 		t.Errorf("the summary is %q", got)
 	}
 	// Kernels of one name are one, whatever their launch shape.
-	kernels := &tables.Table{Window: &window.Window{}, By: tables.ByKernel, Wall: 100, Rows: []tables.Row{{Kind: tables.RowWork, Name: "a", Exclusive: 40, Shape: &tables.Shape{}}, {Kind: tables.RowWork, Name: "b", Exclusive: 30},
+	kernels := &tables.Table{Window: &window.Window{Trace: &traces.Trace{Header: &traces.Header{}}}, By: tables.ByKernel, Wall: 100, Rows: []tables.Row{{Kind: tables.RowWork, Name: "a", Exclusive: 40, Shape: &tables.Shape{}}, {Kind: tables.RowWork, Name: "b", Exclusive: 30},
 		{Kind: tables.RowWork, Name: "b", Exclusive: 30, Shape: &tables.Shape{Registers: 40}}}}
 	if got := sentence(kernels, stages(kernels)); !strings.HasSuffix(strings.ReplaceAll(got, nbsp, " "), "The kernel that took the most is b: 60 ns (60.0 %).") {
 		t.Errorf("the summary of kernels is %q", got)
 	}
 	// A pass without stages is one stage of the same name, which is said once.
-	pass := &tables.Table{Window: &window.Window{}, By: tables.ByStage, Wall: 100, Rows: []tables.Row{{Kind: tables.RowWork, Phase: "forward", Name: "forward", Exclusive: 100}}}
+	pass := &tables.Table{Window: &window.Window{Trace: &traces.Trace{Header: &traces.Header{}}}, By: tables.ByStage, Wall: 100, Rows: []tables.Row{{Kind: tables.RowWork, Phase: "forward", Name: "forward", Exclusive: 100}}}
 	if got := sentence(pass, stages(pass)); !strings.Contains(strings.ReplaceAll(got, nbsp, " "), "The stage that took the most is forward: 100 ns") {
 		t.Errorf("the summary of a pass without stages is %q", got)
+	}
+	// Operations of several threads overlap: what is outside all of them is no sum.
+	op := func(thread, from, ns int64) traces.Event {
+		return traces.Plain(traces.KindOp, traces.Thread(1, thread), "add", from, ns)
+	}
+	ops := fixtures.Must(tables.SummarizeAny(fixtures.Trace(&traces.Header{}, op(5, 0, 60), op(6, 30, 60), op(5, 900, 100)), -1))(t)
+	if got := strings.ReplaceAll(sentence(ops, stages(ops)), nbsp, " "); !strings.HasPrefix(got, "Of 1.0 µs, 220 ns (22.0 %) are inside operations of several threads, 810 ns (81.0 %) outside all. ") {
+		t.Errorf("the summary of operations is %q", got)
 	}
 	// Copies are named where they took more than the kernels of any stage.
 	bad := samples.Load(t, "pytorch/bad.sqlite")

@@ -40,19 +40,27 @@ func sentence(t *tables.Table, rows []stage) string {
 			idleBy[r.Name] += r.Exclusive
 		}
 	}
+	misleads := traces.Misleads(t.Findings)
 	part := func(ns int64) string {
-		if traces.Misleads(t.Findings) || t.Wall == 0 {
+		if misleads || ns > t.Wall || t.Wall == 0 {
 			return duration(ns)
 		}
 		return duration(ns) + nbsp + "(" + percent(ns, t.Wall, 1) + nbsp + "%)"
 	}
-	device := "GPU"
+	device := "the GPU"
 	if t.Device < 0 {
-		device = "CPU"
+		device = "the CPU"
+	} else if len(t.Window.GPUNotes()) > 0 {
+		device = fmt.Sprintf("GPU %d", t.Device)
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "Of %s, the %s worked for %s", duration(t.Wall), device, part(work))
-	if idle > 0 {
+	fmt.Fprintf(&b, "Of %s, %s%s", duration(t.Wall), unless(t.By == tables.ByOp, device+" worked for "), part(work))
+	switch {
+	case t.By == tables.ByOp:
+		fmt.Fprintf(&b, " are inside operations%s, %s outside all.", unless(work+idle <= t.Wall, " of several threads"), part(idle))
+	case idle == 0:
+		b.WriteString(" and was never idle.")
+	default:
 		cause, longest := "", int64(-1)
 		for i := range rows { // in the order of rows, so that pages repeat
 			if r := &rows[i]; r.Kind == tables.RowIdle && idleBy[r.Name] > longest {
@@ -65,8 +73,6 @@ func sentence(t *tables.Table, rows []stage) string {
 		} else {
 			fmt.Fprintf(&b, " most of it because of %s: %s.", cmp.Or(causes[cause], cause), part(longest))
 		}
-	} else {
-		b.WriteString(" and was never idle.")
 	}
 	if name, copied, in := copiesOf(t); copied > kernels {
 		fmt.Fprintf(&b, " What took the most are copies: %s, %s", name, part(copied))
@@ -83,7 +89,7 @@ func sentence(t *tables.Table, rows []stage) string {
 			fmt.Fprintf(&b, ", over %s", humanize.Count(n, "layer", "layers"))
 		}
 		fmt.Fprintf(&b, ": %s", part(most))
-		if copies := most - byKernels[biggest.Phase+" "+biggest.Title]; 20*copies > most {
+		if copies := most - byKernels[biggest.Phase+" "+biggest.Title]; 20*copies > most && !misleads {
 			fmt.Fprintf(&b, ", %s%s%% of it copies and sets", percent(copies, most, 0), nbsp)
 		}
 		b.WriteString(".")
@@ -92,7 +98,7 @@ func sentence(t *tables.Table, rows []stage) string {
 		fmt.Fprintf(&b, " The counter of GPU utilisation says %.0f%s%%: it is the driver's, and looks back over up to a second, "+
 			"also before these %s.", says, nbsp, duration(t.Wall))
 	}
-	if _, tooFast := t.BelowFloor(); !tooFast && floors > 0 && floored > 0 {
+	if _, tooFast := t.BelowFloor(); !tooFast && !misleads && floors > 0 && floored > 0 {
 		fmt.Fprintf(&b, " Stages with a known floor took %.2f times that least time.", float64(floored)/float64(floors))
 	}
 	return b.String()
@@ -104,7 +110,7 @@ const farOff = 20
 // utilisation returns the mean of the driver's counter, if it was sampled.
 func utilisation(t *tables.Table) (percent float64, ok bool) {
 	sum, n := 0.0, 0
-	if t.Device < 0 || t.Window.Trace == nil {
+	if t.Device < 0 {
 		return 0, false
 	}
 	for i := range t.Window.Events {
@@ -160,4 +166,4 @@ var nouns = map[tables.By]string{tables.ByStage: "stage", tables.ByKernel: "kern
 // causes puts causes of idle time into a sentence; the others are words of one already.
 var causes = map[string]string{tables.IdleHost: "a late host", tables.IdleDependency: "dependencies between kernels",
 	tables.IdleEvent: "events of other streams", tables.IdleStart: "what the program does before its first pass",
-	tables.IdleNoOp: "time outside all operations", tables.IdleUnknown: "unknown causes"}
+	tables.IdleUnknown: "unknown causes"}

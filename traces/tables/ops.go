@@ -33,6 +33,11 @@ type OpRow struct {
 // OutsideOps is the row of the work that was launched outside all rows.
 const OutsideOps = "(outside all operations)"
 
+// isOp reports whether an event is a range or call of the host that has ended.
+func isOp(e *traces.Event) bool {
+	return (e.Kind.IsRange() && e.Lane.Kind == traces.LaneThread || e.Kind.IsCall()) && e.Lane.Device < 0 && !e.Open
+}
+
 // isRow reports whether a range or call has a row: functions of Python have a table of their own.
 func (s *summary) isRow(e *traces.Event) bool { return e.IsPython() == (s.by == ByPython) }
 
@@ -68,8 +73,7 @@ func (s *summary) ops(t *Table) error {
 	onHost := map[traces.Run]bool{} // steps that the host has a range of
 	for i := range s.Events {
 		e := &s.Events[i]
-		isRange := e.Kind.IsRange() && e.Lane.Kind == traces.LaneThread
-		if !isRange && !e.Kind.IsCall() || e.Lane.Device >= 0 || e.Open || !s.isRow(e) {
+		if !isOp(e) || !s.isRow(e) {
 			continue
 		}
 		key := s.Header.ThreadOf(e)

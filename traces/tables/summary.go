@@ -428,13 +428,17 @@ func summarizeAny(w *window.Window, steady bool) (*Table, error) {
 // threads overlap, the rows sum to more than the wall time.
 func rowsOfOps(t *Table) []Row {
 	var rows []Row
-	left := t.Wall
 	for _, o := range t.Ops {
 		rows = append(rows, Row{Kind: RowWork, Name: o.Name, Calls: o.Calls, Exclusive: o.SelfCPU, Busy: o.CPU,
 			Plan: -1})
-		left -= o.SelfCPU
 	}
-	if left > 0 {
+	var inside []window.Interval
+	for i := range t.Window.Events {
+		if e := &t.Window.Events[i]; isOp(e) && !e.IsPython() {
+			inside = window.Join(inside, window.Interval{From: e.Time, To: e.End()})
+		}
+	}
+	if left := t.Wall - window.Length(inside); left > 0 {
 		rows = append(rows, Row{Kind: RowIdle, Name: IdleNoOp, Exclusive: left, Plan: -1})
 	}
 	return rows

@@ -55,7 +55,8 @@ func TestTraceDiff(t *testing.T) {
 		t.Errorf("too few passes: status %d: %s", r.status, r.stderr)
 	}
 
-	contains(t, mustInfer(t, "trace", "diff", samples[0], kineto).stdout, "B has no pass of a model outside its warm-up, so that there are no stages to compare: the rows are by kernel; --infer finds")
+	contains(t, mustInfer(t, "trace", "diff", samples[0], kineto).stdout, "B has no pass of a model outside its warm-up, so that there are no stages to compare: the rows are by kernel; --infer finds",
+		"n: kernels and copies\n", "hold for the kernels and copies of these two runs")
 	checkFailure(t, infer(t, "trace", "diff", samples[0], "no-such-file"), exitFailure, "no-such-file")
 	for _, c := range []struct{ args, fact string }{
 		{"trace diff a", "two traces"},

@@ -251,6 +251,7 @@ func TestWithoutStages(t *testing.T) {
 	other := fixtures.Plan("h.0.attn.c_attn")
 	other.Plans[0].Phase = "forward"
 	otherPhase := fixtures.Trace(other, fixtures.Passes(other, 0, 5, func(int, int) int64 { return 100 }, nil)...)
+	onCPU := fixtures.Trace(&traces.Header{}, traces.Plain(traces.KindOp, traces.Thread(1, 1), "aten::add", 0, 5))
 	for name, test := range map[string]struct {
 		a, b *traces.Trace
 		by   tables.By
@@ -259,6 +260,7 @@ func TestWithoutStages(t *testing.T) {
 		n    [2]int
 	}{
 		"operators":          {kernels("aten::linear", 100, 110, 120, 130), kernels("aten::linear", 200, 210, 220, 230, 240), tables.ByFolded, tables.ByOp, changeKey{ChangeOp, "", "aten::linear"}, [2]int{4, 5}},
+		"operators of a CPU": {onCPU, onCPU, tables.ByFolded, tables.ByOp, changeKey{ChangeOp, "", "aten::add"}, [2]int{1, 1}},
 		"kernels":            {kernels("aten::linear", 100, 110, 120, 130), kernels("", 200, 210, 220, 230, 240), tables.ByLayer, tables.ByKernel, changeKey{ChangeKernel, "", "k"}, [2]int{4, 5}},
 		"one without passes": {staged, kernels("", 200, 210), tables.ByStage, tables.ByKernel, changeKey{ChangeKernel, "", "k"}, [2]int{0, 2}},
 		"other passes":       {staged, otherPhase, tables.ByStage, tables.ByKernel, changeKey{ChangePass, "", "whole recording"}, [2]int{1, 1}},

@@ -42,7 +42,8 @@ func (p side) phases() []string {
 func loosely(by tables.By, a, b side) (rows tables.By, inA, inB *samples) {
 	if by != tables.ByKernel {
 		inA, inB = a.operators(), b.operators()
-		if len(inA.keys) > 2 && len(inB.keys) > 2 {
+		isOp := func(k changeKey) bool { return k.kind == ChangeOp }
+		if slices.ContainsFunc(inA.keys, isOp) && slices.ContainsFunc(inB.keys, isOp) {
 			return tables.ByOp, inA, inB
 		}
 	}

@@ -127,22 +127,35 @@ func writeDiff(stdout io.Writer, d *diff.Comparison, o *diffOptions) error {
 	var out bytes.Buffer
 	fmt.Fprintf(&out, "A  %s: %s\nB  %s: %s\n", d.FileA, d.A, d.FileB, d.B)
 	if d.Instead != "" {
-		fmt.Fprintf(&out, "%s; --infer finds stages in recordings that name none\n", d.Instead)
+		fmt.Fprint(&out, d.Instead)
+		if d.By == tables.ByKernel {
+			fmt.Fprint(&out, "; --infer finds stages in recordings that name none")
+		}
+		fmt.Fprintln(&out)
 	}
 	for _, note := range d.Notes {
 		fmt.Fprintf(&out, "! %s\n", note)
 	}
+	columns, values := slices.Clone(diffColumns), "passes"
+	if d.By == tables.ByKernel || d.Instead != "" {
+		values = map[tables.By]string{tables.ByKernel: "kernels and copies", tables.ByOp: "operations"}[d.By]
+	}
+	for i := range columns {
+		columns[i].Legend = strings.Replace(columns[i].Legend, "passes", values, 1)
+	}
 	fmt.Fprintln(&out)
 	if o.format == "markdown" {
-		table.Markdown(&out, diffColumns, d.Rows)
+		table.Markdown(&out, columns, d.Rows)
 	} else {
-		table.Print(&out, diffColumns, d.Rows)
+		table.Print(&out, columns, d.Rows)
 	}
-	table.Legend(&out, diffColumns)
+	table.Legend(&out, columns)
 	fmt.Fprintln(&out)
 	verdicts := map[diff.Verdict]int{}
 	for _, r := range d.Rows {
-		verdicts[r.Verdict]++
+		if values == "passes" || r.Kind != diff.ChangePass && r.Kind != diff.ChangeIdle { // else the whole recording: one value
+			verdicts[r.Verdict]++
+		}
 	}
 	fmt.Fprintf(&out, "%s tested, %d changed", cli.Count(d.Tests, "row"), verdicts[diff.Longer]+verdicts[diff.Shorter])
 	if d.Tests > 0 {
@@ -150,10 +163,10 @@ func writeDiff(stdout io.Writer, d *diff.Comparison, o *diffOptions) error {
 	}
 	fmt.Fprintln(&out, "; ~ is no change beyond the noise")
 	if few := verdicts[diff.TooFew]; few > 0 {
-		fmt.Fprintf(&out, "%s too few passes for a verdict: record more of them\n",
-			humanize.Count(few, "row has", "rows have"))
+		fmt.Fprintf(&out, "%s too few %s for a verdict: record more of them\n",
+			humanize.Count(few, "row has", "rows have"), values)
 	}
-	fmt.Fprintln(&out, "the intervals hold for the passes of these two runs; other runs differ more")
+	fmt.Fprintf(&out, "the intervals hold for the %s of these two runs; other runs differ more\n", values)
 	return cli.WriteText(stdout, out.Bytes())
 }
 

@@ -163,8 +163,8 @@ var definitions = slices.Concat([]definition{
 			return v, ok && m.calls > 0
 		}},
 	{"grid_fill_percent", "utilisation", "SMs reached by grids", "%", "blocks of a grid / SMs of the GPU, at most 100 %, " +
-		"in the mean over kernel time: no more of the SMs can be in use", withKernels,
-		func(m *measured) (float64, bool) { return m.fill.over(sum(m.durations)) }},
+		"in the mean over kernel time but that of NCCL: no more of the SMs can be in use", withKernels,
+		func(m *measured) (float64, bool) { return m.fill.over(sum(m.durations) - m.messages) }},
 	{"theoretical_occupancy_percent", "utilisation", "theoretical occupancy", "%",
 		"warps that an SM can hold of these blocks / warps that it can hold, in the mean over kernel time", withKernels,
 		func(m *measured) (float64, bool) { return m.occupancy.over(sum(m.durations)) }},

@@ -148,6 +148,7 @@ type measured struct {
 	copying, copyAlone int64   // a copy or set runs; and no kernel
 	communicating      int64   // a kernel of NCCL runs
 	communicatingAlone int64   // and no other kernel
+	messages           int64   // sum of the durations of these kernels
 	computed           []window.Interval
 	copies             map[direction]*transfer
 	waits              transfer // calls that wait for the GPU
@@ -223,7 +224,9 @@ func measure(w *window.Window, x window.Interval) *measured {
 			if o, ok := tables.OccupancyOf(device, &shape); ok {
 				m.occupancy.add(o.Percent, own.Length())
 			}
-			if shape.Known() && device.SMs > 0 {
+			if communicates(e) { // its few blocks are by design
+				m.messages += own.Length()
+			} else if shape.Known() && device.SMs > 0 {
 				m.fill.add(100*min(1, float64(shape.Blocks())/float64(device.SMs)), own.Length())
 			}
 			counters.Add(e.Counters, own.Length())
@@ -298,12 +301,16 @@ func (m *measured) host() {
 	}
 }
 
-// inRange names a call with the range around it.
+// inRange names a call with the range around it, by one name for all passes and layers.
 func inRange(w *window.Window, call *traces.Event) string {
-	if in := w.Parent(call); in != nil {
-		return call.Name + " in " + in.Name
+	in := w.Parent(call)
+	switch {
+	case in == nil:
+		return call.Name
+	case in.Kind == traces.KindPass:
+		return call.Name + " in " + w.PassName(in)
 	}
-	return call.Name
+	return call.Name + " in " + traces.InAnyLayer(in.Name)
 }
 
 // sample finds the means over the wall time of the counters that the device samples, such as

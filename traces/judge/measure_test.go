@@ -114,10 +114,13 @@ func TestOverlap(t *testing.T) {
 // TestCommunication: kernels of NCCL are communication, and what runs beside them overlaps it.
 func TestCommunication(t *testing.T) {
 	on := func(stream int64, name string, from, length int64) traces.Event {
-		return traces.Plain(traces.KindKernel, traces.Stream(1, 0, 1, stream), name, from, length)
+		e := traces.Plain(traces.KindKernel, traces.Stream(1, 0, 1, stream), name, from, length)
+		e.Grid, e.Block = [3]int32{map[int64]int32{7: 80}[stream] + 20, 1, 1}, [3]int32{256, 1, 1}
+		return e
 	}
-	r := fixtures.Must(Measure(fixtures.Trace(&traces.Header{}, on(7, "gemm", 0, 100), on(20, "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)", 80, 60), on(21, "ncclKernel_SendRecv", 100, 20), on(7, "gemm", 130, 100)), -1))(t)
-	for key, want := range map[string]float64{"communication_time": 60, "communication_overlap_percent": 50, "compute_percent": 100} {
+	h := &traces.Header{Devices: []traces.Device{{SMs: 100}}}
+	r := fixtures.Must(Measure(fixtures.Trace(h, on(7, "gemm", 0, 100), on(20, "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)", 80, 60), on(21, "ncclKernel_SendRecv", 100, 20), on(7, "gemm", 130, 100)), -1))(t)
+	for key, want := range map[string]float64{"communication_time": 60, "communication_overlap_percent": 50, "compute_percent": 100, "grid_fill_percent": 100} {
 		if got, ok := r.value(key); !ok || !near(got, want) {
 			t.Errorf("%s is %v (%v), not %v", key, got, ok, want)
 		}

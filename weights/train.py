@@ -54,7 +54,9 @@ import torch.nn as nn
 import torch.nn.functional as F
 from torch import Tensor
 
-from evaluate import STRIDE, TRAIN_SHARE, WINDOW, bits_per_token
+WINDOW = 512  # tokens that the model reads at a time where it is evaluated
+STRIDE = 256  # from one window's start to the next
+TRAIN_SHARE = 0.9  # of a text, from its start; the rest is for validation
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Tokens: GPT-2's byte alphabet with no merges, so that a byte is a token.
@@ -279,6 +281,36 @@ def train(args: argparse.Namespace, text: Tensor, validation: Tensor, device: to
     return average, step, time.time() - began
 
 
+@torch.no_grad()
+def bits_per_token(exit_logits, text, end_of_text, batch=32):
+    """Mean bits per token of text (N,), one number for each exit. A token is a byte where the vocabulary has no merges.
+
+    exit_logits: a function from ids (B, T) to logits (exits, B, T, V).
+
+    The text follows one <|endoftext|>. A window reads WINDOW tokens and predicts the token after each; windows start
+    STRIDE apart, and each scores the predictions that the one before it did not make. So every token of the text is
+    scored once, with at least STRIDE tokens of context, or near the start with all there are.
+    """
+    stream = F.pad(text, (1, 0), value=end_of_text)  # (N + 1,)
+    inputs, targets = [], []  # of the windows, each (WINDOW,); a target of -100 is not scored
+    for start in range(0, max(len(text) - STRIDE, 1), STRIDE):
+        window = stream[start : start + WINDOW + 1]
+        target = window[1:].clone()
+        if start > 0:
+            target[: WINDOW - STRIDE] = -100
+        padding = (0, WINDOW - len(target))
+        inputs.append(F.pad(window[:-1], padding, value=end_of_text))
+        targets.append(F.pad(target, padding, value=-100))
+
+    nats, scored = 0, 0
+    for ids, target in zip(torch.stack(inputs).split(batch), torch.stack(targets).split(batch)):
+        logits = exit_logits(ids).double().flatten(1, 2)  # (exits, B * T, V)
+        nats += torch.stack([F.cross_entropy(x, target.flatten(), reduction="sum") for x in logits])
+        scored += (target >= 0).sum().item()
+    assert scored == len(text)
+    return (nats / scored / math.log(2)).tolist()
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 # The directory.
 
@@ -421,9 +453,7 @@ stream there), so that the first n layers are a working model: `model.transforme
 Computed in float32 from the weights as the file holds them, rounded to bfloat16. A token is a byte. The text follows
 one `<|endoftext|>`. Windows of {WINDOW} tokens start {STRIDE} tokens apart, and each window scores the bytes that the
 window before it did not, so that every byte is scored once, with at least {STRIDE} tokens of context or all there are.
-The same with plain `transformers`:
-
-    python weights/evaluate.py --model {args.out} --text {Path(args.text).name}
+`infer eval -m {args.out} --text FILE --layers N`, of the last tenth of the text in FILE, gives the same.
 
 ## Data
 

@@ -37,7 +37,7 @@ func GPU(name string, dtype weights.DType) Device {
 	d := Device{GPU: true, Name: name, DType: "bf16", OwnRows: cuda.GEMVRows, Sizes: sizes, Fuse: fuse, Ceilings: set}
 	if dtype == weights.F32 {
 		d.DType = "f32"
-	} else if hopper.MatchString(name) {
+	} else if hopper().MatchString(name) {
 		d.OwnRows = cuda.WGMMARows
 	}
 	return d

@@ -61,11 +61,11 @@ func (e Entry) Matches(name string) bool {
 	case e.Kind == Kernel:
 		return slices.ContainsFunc(e.Names, func(part string) bool { return strings.Contains(name, part) })
 	case e.Kind == Stage:
-		name = layer.ReplaceAllString(name, "")
+		name = layer().ReplaceAllString(name, "")
 	case e.Kind == Call:
-		name = versions.ReplaceAllString(name, "")
+		name = versions().ReplaceAllString(name, "")
 	case e.Kind == "metric" && !slices.Contains(e.Names, name):
-		name = ways.ReplaceAllString(name, "")
+		name = ways().ReplaceAllString(name, "")
 	case e.Kind == "option of a tool":
 		name, _, _ = strings.Cut(strings.TrimLeft(name, "-"), "=")
 	}

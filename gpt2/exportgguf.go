@@ -26,7 +26,7 @@ func (m *Model) ExportGGUF(ctx context.Context, path string, o ExportOptions) er
 	var tensors []weights.Tensor
 	for _, p := range m.Config.Params() {
 		t, err := m.Tensor(p.Name)
-		if err == nil && linear.MatchString(p.Name) {
+		if err == nil && linear().MatchString(p.Name) {
 			t, err = t.Transposed()
 		}
 		if err != nil {

@@ -53,7 +53,7 @@ func newGGUF(name string, file *weights.GGUF) (*Model, error) {
 		parameters[stored] = name
 	}
 	checkpoint, err := file.Map(func(t weights.Tensor) (_ weights.Tensor, err error) {
-		if t.Name = cmp.Or(parameters[t.Name], t.Name); linear.MatchString(t.Name) && len(t.Shape) == 2 {
+		if t.Name = cmp.Or(parameters[t.Name], t.Name); linear().MatchString(t.Name) && len(t.Shape) == 2 {
 			t, err = t.Transposed() // (outputs, inputs) in the file
 		}
 		return t, err

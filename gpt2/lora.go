@@ -88,7 +88,7 @@ func (m *Model) adapt(dir string) error {
 	for t := range c.All() {
 		name, part, ok := strings.Cut(plainName(t.Name, prefixes), ".lora_")
 		matrix, known := m.checkpoint.Tensor(name + ".weight")
-		if !ok || !known || !linear.MatchString(matrix.Name) || part != "A.weight" && part != "B.weight" {
+		if !ok || !known || !linear().MatchString(matrix.Name) || part != "A.weight" && part != "B.weight" {
 			return fmt.Errorf("tensor %s adapts something else than a matrix of a layer (attn.c_attn, attn.c_proj, mlp.c_fc, "+
 				"mlp.c_proj), which is not supported: merge it by peft's merge_and_unload", t.Name)
 		}

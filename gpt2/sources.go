@@ -72,7 +72,7 @@ func mapTensors(c *weights.Checkpoint) (*weights.Checkpoint, *mapping, error) {
 	for t := range c.All() {
 		name := plainName(t.Name, prefixes)
 		plain[name] = t
-		biases = biases || strings.HasPrefix(name, "h.") && strings.HasSuffix(name, ".bias") && !masks.MatchString(name)
+		biases = biases || strings.HasPrefix(name, "h.") && strings.HasSuffix(name, ".bias") && !masks().MatchString(name)
 	}
 	// The matrix of queries, keys and values tells the layout: it has three times as many outputs as inputs.
 	shape := plain["h.0.attn.c_attn.weight"].Shape
@@ -101,7 +101,7 @@ func mapTensors(c *weights.Checkpoint) (*weights.Checkpoint, *mapping, error) {
 			m.renamed++
 		}
 		switch {
-		case transpose && linear.MatchString(name) && len(t.Shape) == 2 && t.DType.IsFloat():
+		case transpose && linear().MatchString(name) && len(t.Shape) == 2 && t.DType.IsFloat():
 			t, err = t.Transposed()
 			m.transposed++
 		case t.DType == weights.F64:
@@ -325,8 +325,8 @@ func (m *Model) matchTensors(source string) (ignored []string, err error) {
 	var rest []string
 	for _, name := range slices.Sorted(maps.Keys(have)) {
 		switch {
-		case masks.MatchString(name):
-		case heads.MatchString(name), name == "lm_head.bias":
+		case masks().MatchString(name):
+		case heads().MatchString(name), name == "lm_head.bias":
 			ignored = append(ignored, name)
 		case strings.Contains(name, ".lora_"):
 			return nil, fmt.Errorf("the checkpoint has the tensor %s of an adapter (LoRA): merge it with the model by peft's "+
@@ -345,7 +345,7 @@ func (m *Model) matchTensors(source string) (ignored []string, err error) {
 // beside names the first of the tensors that are no parameter of the model's.
 func beside(missing []Param, have map[string]weights.Tensor) string {
 	for _, name := range slices.Sorted(maps.Keys(have)) {
-		if !masks.MatchString(name) && !slices.ContainsFunc(missing, func(p Param) bool { return p.Name == name }) {
+		if !masks().MatchString(name) && !slices.ContainsFunc(missing, func(p Param) bool { return p.Name == name }) {
 			return fmt.Sprintf("; it has %s %v: is that the same under another name?", name, have[name].Shape)
 		}
 	}

@@ -99,7 +99,7 @@ func (l *lab) askNsys() (found bool) {
 	for _, report := range gridReports {
 		for _, flags := range []string{"--help-reports " + report, "--help-reports=" + report, "--help-reports ALL"} {
 			help := helpOf(l.toolSays("nsys", strings.Fields("stats "+flags)...), report)
-			if reportColumns.MatchString(help) {
+			if reportColumns().MatchString(help) {
 				l.say(report, "help", help)
 				found = true
 				break
@@ -114,7 +114,7 @@ func helpOf(text, report string) string {
 	var out strings.Builder
 	inside := false
 	for line := range strings.Lines(text) {
-		if name := reportTitle.FindStringSubmatch(line); name != nil {
+		if name := reportTitle().FindStringSubmatch(line); name != nil {
 			inside = name[1] == report
 		}
 		if inside {
@@ -179,7 +179,7 @@ func judgeNames(d Data) Finding {
 	wrong, right := false, false
 	if metrics := d.values("ncu", "metrics"); len(metrics) > 0 {
 		texts = append(texts, fmt.Sprintf("ncu %s lists %.0f of the %d metrics of the claim, and %.0f of the %d names of "+
-			"today below.", versionNumber.FindString(d.text("ncu", "version")), old, claimed, there, len(renamed)))
+			"today below.", versionNumber().FindString(d.text("ncu", "version")), old, claimed, there, len(renamed)))
 		f.Figures = append(f.Figures, exact("metrics that ncu lists", "", metrics[0]),
 			exact("of the claim's metrics, ncu lists", "", old), exact("of the names below, ncu lists", "", there))
 		wrong, right = old < claimed, old == claimed
@@ -188,15 +188,15 @@ func judgeNames(d Data) Finding {
 		with := map[bool][]string{}
 		for _, report := range gridReports {
 			if help := d.text(report, "help"); help != "" {
-				grid := gridColumn.MatchString(help)
+				grid := gridColumn().MatchString(help)
 				with[grid] = append(with[grid], report)
 			}
 		}
-		grid := gridColumn.MatchString(text)
+		grid := gridColumn().MatchString(text)
 		wrong, right = wrong || !grid, right || grid
 		f.Figures = append(f.Figures, exact("columns of "+gridReports[0]+" with the grid", "", one(grid)))
 		texts = append(texts, fmt.Sprintf("Reports of nsys %s that list the grid: %s; that do not: %s.",
-			versionNumber.FindString(d.text("nsys", "version")), cmp.Or(strings.Join(with[true], ", "), "none"),
+			versionNumber().FindString(d.text("nsys", "version")), cmp.Or(strings.Join(with[true], ", "), "none"),
 			cmp.Or(strings.Join(with[false], ", "), "none")))
 	}
 	for _, p := range d {

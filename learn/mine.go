@@ -49,7 +49,7 @@ func Mine(file, source string, gpu bool, floors func(gpt2.Backend) (ceilings.Set
 			continue
 		}
 		names = append(names, t.KernelName())
-		for _, found := range kernelHead.FindAllStringSubmatch(source, -1) {
+		for _, found := range kernelHead().FindAllStringSubmatch(source, -1) {
 			if found[2] != t.KernelName() {
 				continue
 			}
@@ -174,7 +174,7 @@ var outside = lazyregexp.New(`(READ|WRITE) of size`)
 
 // outcomeOf says in words what became of an emulated kernel: cameRight, or what is wrong.
 func outcomeOf(t *tasks.Task, s tasks.Shape, in []tasks.View, result []byte, err error, stderr, file string) string {
-	if kind := outside.FindStringSubmatch(stderr); kind != nil {
+	if kind := outside().FindStringSubmatch(stderr); kind != nil {
 		where := regexp.MustCompile(regexp.QuoteMeta(file) + `:\d+`).FindString(stderr)
 		return fmt.Sprintf("it %ss outside its arrays, at %s", strings.ToLower(strings.TrimSuffix(kind[1], "E")),
 			cmp.Or(where, file))

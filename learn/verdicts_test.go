@@ -481,7 +481,7 @@ func TestNames(t *testing.T) {
 func TestHelpOf(t *testing.T) {
 	text := "Reports:\n  a[:base] -- A\n\n    Time : x\n  b -- B\n    Time : y\n    GridXYZ : z\n"
 	a, b, c := helpOf(text, "a"), helpOf(text, "b"), helpOf(text, "c")
-	if !strings.HasSuffix(a, "Time : x") || !gridColumn.MatchString(b) || gridColumn.MatchString(a) || c != "" {
+	if !strings.HasSuffix(a, "Time : x") || !gridColumn().MatchString(b) || gridColumn().MatchString(a) || c != "" {
 		t.Errorf("%q, %q, %q", a, b, c)
 	}
 }

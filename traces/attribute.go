@@ -208,7 +208,7 @@ func (a *attributor) host() {
 			}
 		}
 		if e.Kind == KindOp {
-			t.back = t.back || ofAutograd.MatchString(e.Name)
+			t.back = t.back || ofAutograd().MatchString(e.Name)
 			if id := (Correlation{t.of, uint64(e.Value)}); id.ID > 0 && !t.back {
 				a.forward[id] = t
 			}
@@ -257,7 +257,7 @@ func (a *attributor) waiting(t *threadState, e *Event) int {
 	consider := func(other *threadState) {
 		for _, i := range slices.Backward(other.ranges) {
 			r := &a.events[i]
-			if isWaiting := t.back && r.Kind != KindOp && !r.IsPython() || ofBackward.MatchString(r.Name); isWaiting &&
+			if isWaiting := t.back && r.Kind != KindOp && !r.IsPython() || ofBackward().MatchString(r.Name); isWaiting &&
 				a.contains(i, e) {
 				at, several = i, at >= 0
 				return

@@ -1,6 +1,7 @@
 package traces
 
 import (
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -49,7 +50,7 @@ func init() {
 // counts. The number in a process' name is that of the device, the one in a thread's that of the stream.
 var tracks = []struct {
 	tool            string
-	process, thread *lazyregexp.Regexp
+	process, thread func() *regexp.Regexp
 	kind            Kind
 }{
 	{"TensorFlow", lazyregexp.New(`/stream:| Compute$`), nil, kindUnknown}, // has each kernel several times
@@ -64,7 +65,7 @@ var tracks = []struct {
 // ofTrack returns the row of tracks, -1 for none, and the numbers of device and stream.
 func ofTrack(process, thread string) (row int, device, stream int64) {
 	for i, t := range tracks {
-		p := t.process.FindStringSubmatch(process)
+		p := t.process().FindStringSubmatch(process)
 		if p == nil {
 			continue
 		}
@@ -73,7 +74,7 @@ func ofTrack(process, thread string) (row int, device, stream int64) {
 			device = parseInt([]byte(p[1]))
 		}
 		if t.thread != nil {
-			s := t.thread.FindStringSubmatch(thread)
+			s := t.thread().FindStringSubmatch(thread)
 			if s == nil {
 				continue
 			}
@@ -111,7 +112,7 @@ func (c *chrome) place() {
 				e.Kind = KindMemset
 			}
 			e.Lane = Stream(0, int32(min(device, 1<<16)), 0, stream)
-		case driverCall.MatchString(e.Name) && e.Correlation != 0:
+		case driverCall().MatchString(e.Name) && e.Correlation != 0:
 			e.Kind, e.Lane.Kind = KindDriver, LaneAPI
 			e.SetFactsOfName()
 		}

@@ -203,7 +203,7 @@ var rankInName = lazyregexp.New(`(?i)(?:^|[^a-z])rank[-_ =.]?(\d{1,6})(?:\D|$)`)
 
 // RankInName finds the rank in the name of a file or process, such as "run_rank3.sqlite".
 func RankInName(name string) (rank int, ok bool) {
-	m := rankInName.FindStringSubmatch(name)
+	m := rankInName().FindStringSubmatch(name)
 	if m == nil {
 		return 0, false
 	}

@@ -51,7 +51,7 @@ func (e *Event) Call() Call {
 		return CallSync
 	case (has("Memcpy") || has("Memset")) && !has("Async"):
 		return CallCopy
-	case allocates.MatchString(e.Name):
+	case allocates().MatchString(e.Name):
 		return CallAlloc
 	}
 	return CallOther
@@ -65,11 +65,13 @@ var allocates = lazyregexp.New(`^(cuda|hip)(Malloc|Free|HostAlloc|HostRegister|H
 var loaders = lazyregexp.New(`(?i)\bdata.?load(er|ing)\b|\bdataloader\.py\(\d+\): __next__`)
 
 // LoadsData reports whether an event of the host is a range in which the program waits for its next input.
-func (e *Event) LoadsData() bool { return e.Kind.IsRange() && loaders.MatchString(e.Name) }
+func (e *Event) LoadsData() bool { return e.Kind.IsRange() && loaders().MatchString(e.Name) }
 
 // Communicates reports whether a kernel is of a library that exchanges data between GPUs: few blocks and long waits
 // for other GPUs are its design.
-func (e *Event) Communicates() bool { return e.Kind == KindKernel && communicates.MatchString(e.Name) }
+func (e *Event) Communicates() bool {
+	return e.Kind == KindKernel && communicates().MatchString(e.Name)
+}
 
 var communicates = lazyregexp.New(`(?i)nccl|rccl|mscclpp|nvshmem|all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|deepep`)
 
@@ -109,13 +111,13 @@ func SyncName(kind int64) string { return nameAt(syncNames, kind, "Sync") }
 func CopyName(way int64) string { return strings.TrimSpace("Memcpy " + nameAt(copyWays, way, "")) }
 
 // CallName returns the name of an API function without the version of its interface.
-func CallName(full string) string { return versionSuffix.ReplaceAllString(full, "") }
+func CallName(full string) string { return versionSuffix().ReplaceAllString(full, "") }
 
 // SetFactsOfName sets the fields that foreign files express only in the event's name: what an API call waits for,
 // whether a range is a warm-up, and whether it is an operator. Readers of such files call it once per event.
 func (e *Event) SetFactsOfName() {
 	if e.Kind == KindRange && strings.Contains(e.Name, " = ") {
-		if m := operatorRange.FindStringSubmatch(e.Name); m != nil {
+		if m := operatorRange().FindStringSubmatch(e.Name); m != nil {
 			if e.Kind, e.Name = KindOp, m[1]; strings.Contains(m[0], "seq = ") {
 				e.Value = float64(parseInt([]byte(m[2])))
 			}
@@ -138,11 +140,11 @@ var oneLayer = lazyregexp.New(`(?i)\b(h\.|layers?[._ #:]?|blocks?[._ #:]?)(\d{1,
 // "h.N.residual_2+h.(N+1).ln_1". Layers with a slot ("h.3@1") are replaced too.
 func InAnyLayer(step string) string {
 	first := ""
-	if m := oneLayer.FindStringSubmatch(step); m != nil {
+	if m := oneLayer().FindStringSubmatch(step); m != nil {
 		first = m[2]
 	}
-	return oneLayer.ReplaceAllStringFunc(step, func(layer string) string {
-		m := oneLayer.FindStringSubmatch(layer)
+	return oneLayer().ReplaceAllStringFunc(step, func(layer string) string {
+		m := oneLayer().FindStringSubmatch(layer)
 		if m[2] == first {
 			return m[1] + "N"
 		}
@@ -152,7 +154,7 @@ func InAnyLayer(step string) string {
 
 // LayerOf returns the first layer in a step's name, -1 for none.
 func LayerOf(step string) int {
-	m := oneLayer.FindStringSubmatch(step)
+	m := oneLayer().FindStringSubmatch(step)
 	if m == nil {
 		return -1
 	}
@@ -206,16 +208,16 @@ var (
 // Applies returns the operation that an elementwise kernel or a reduction of PyTorch applies:
 // "add", "Mul scalar", "tanh". It is "" for other kernels.
 func Applies(kernel string) string {
-	at := appliers.FindStringIndex(kernel)
+	at := appliers().FindStringIndex(kernel)
 	if at == nil {
 		return ""
 	}
 	arguments := kernel[at[1]:]
 	name := ""
-	if m := cudaFunctor.FindStringSubmatch(arguments); m != nil {
+	if m := cudaFunctor().FindStringSubmatch(arguments); m != nil {
 		name = m[1]
 	} else {
-		for _, m := range functor.FindAllStringSubmatch(arguments, -1) {
+		for _, m := range functor().FindAllStringSubmatch(arguments, -1) {
 			switch m[1] {
 			case "AUnary", "BUnary", "Binary", "CUDA", "Reduce", "gpu": // what they apply follows
 				continue
@@ -224,7 +226,7 @@ func Applies(kernel string) string {
 			break
 		}
 	}
-	if name != "" && withScalar.MatchString(arguments) {
+	if name != "" && withScalar().MatchString(arguments) {
 		name += " scalar"
 	}
 	return name

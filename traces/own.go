@@ -20,7 +20,7 @@ var layerName = lazyregexp.New(`^h\.(\d+)(?:@(\d+))?(\..*)?$`)
 // OwnRange recognises passes and possible steps by the names and NVTX categories that
 // gpt2scope gives its ranges. The categories are Pass, Layer and the operations.
 func OwnRange(e *Event, category string) {
-	m := layerName.FindStringSubmatch(e.Name)
+	m := layerName().FindStringSubmatch(e.Name)
 	switch {
 	case slices.Contains(passNames, e.Name):
 		e.Kind = KindPass
@@ -65,7 +65,7 @@ func FindSteps(h *Header, events []Event) {
 		if tag < 0 {
 			tag = len(*steps)
 			step := Step{Tag: tag, Name: e.Name, Op: op, Layer: -1, Slot: -1}
-			if m := layerName.FindStringSubmatch(e.Name); m != nil {
+			if m := layerName().FindStringSubmatch(e.Name); m != nil {
 				step.Layer, _ = strconv.Atoi(m[1])
 				step.Slot, _ = strconv.Atoi(cmp.Or(m[2], m[1]))
 			}

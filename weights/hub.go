@@ -44,7 +44,7 @@ var hubName = lazyregexp.New(`^\w[\w.-]*(/\w[\w.-]*)?(@\w[\w./-]*)?$`)
 
 // IsHubName tells whether a model on the Hugging Face hub may have this name.
 func IsHubName(name string) bool {
-	return len(name) <= 200 && hubName.MatchString(name) && !strings.Contains(name, "--") && !strings.Contains(name, "..")
+	return len(name) <= 200 && hubName().MatchString(name) && !strings.Contains(name, "--") && !strings.Contains(name, "..")
 }
 
 // moved are names without a user that lead to a repository with one.

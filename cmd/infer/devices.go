@@ -92,7 +92,7 @@ func findTool(ctx context.Context, name, source string) tool {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	said, err := exec.CommandContext(ctx, t.Path, "--version").CombinedOutput()
-	if m := versionOf.FindStringSubmatch(string(said)); m != nil {
+	if m := versionOf().FindStringSubmatch(string(said)); m != nil {
 		t.Version = m[1]
 	} else {
 		t.Lacks = fmt.Sprintf("does not say its version (%v)", cmp.Or(err, errors.New("no number")))

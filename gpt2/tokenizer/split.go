@@ -305,7 +305,7 @@ var greedy = map[string]string{
 // translate writes an expression of Oniguruma for regexp2, and refuses what differs.
 func translate(source string) (string, error) {
 	source = cmp.Or(greedy[source], source)
-	if what := otherwise.FindString(source); what != "" {
+	if what := otherwise().FindString(source); what != "" {
 		return "", fmt.Errorf("the regular expression %.80q has %.40q, which is not supported", source, what)
 	}
 	var b strings.Builder

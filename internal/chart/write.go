@@ -70,8 +70,8 @@ func (p Picture) svg(name string) ([]byte, error) {
 	var b bytes.Buffer
 	_, err := c.WriteTo(&b)
 	_, body, _ := strings.Cut(b.String(), "xlink\">\n")
-	body = styled.ReplaceAllStringFunc(body, func(style string) (out string) {
-		for property := range strings.SplitSeq(styled.FindStringSubmatch(style)[1], ";") {
+	body = styled().ReplaceAllStringFunc(body, func(style string) (out string) {
+		for property := range strings.SplitSeq(styled().FindStringSubmatch(style)[1], ";") {
 			name, value, _ := strings.Cut(strings.TrimSpace(property), ":")
 			if name != "" && name != "font-family" && value != "normal" {
 				out += fmt.Sprintf(" %s=\"%s\"", name, value)
@@ -82,5 +82,5 @@ func (p Picture) svg(name string) ([]byte, error) {
 	head := fmt.Sprintf(`<svg xmlns="http://www.w3.org/2000/svg" width="%g" height="%g" viewBox="0 0 %[1]g %[2]g"`, w, h)
 	head += fmt.Sprintf(" role=\"img\" aria-label=\"%s\" font-family=\"%s\">\n", html.EscapeString(name),
 		"Liberation Sans, Arial, Helvetica, sans-serif") // places are computed for the first; the others are about as wide
-	return []byte(control.ReplaceAllString(strings.ToValidUTF8(head+body, "\ufffd"), " ")), err
+	return []byte(control().ReplaceAllString(strings.ToValidUTF8(head+body, "\ufffd"), " ")), err
 }

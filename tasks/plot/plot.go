@@ -53,10 +53,10 @@ func Write(ctx context.Context, dir string, charts []tasks.Chart, text string) (
 		for _, gpu := range gpus {
 			name := c.Task + "-" + c.DType
 			if len(machines) > 1 {
-				name += "-" + noName.ReplaceAllString(c.Machine, "_")
+				name += "-" + noName().ReplaceAllString(c.Machine, "_")
 			}
 			if len(gpus) > 1 {
-				name += "-" + noName.ReplaceAllString(gpu, "_")
+				name += "-" + noName().ReplaceAllString(gpu, "_")
 			}
 			a.Pictures = append(a.Pictures, times(name, c, gpu), parts(name+"-parts", c, gpu))
 		}

@@ -53,7 +53,7 @@ func Read(r io.Reader) ([]*Kernel, error) {
 		}
 		if text := string(line); strings.Contains(text, `"Kernel Name"`) {
 			sample, _ := in.Peek(longestLine)
-			return read(io.MultiReader(strings.NewReader(text), in), decimalComma.MatchString(string(sample)))
+			return read(io.MultiReader(strings.NewReader(text), in), decimalComma().MatchString(string(sample)))
 		}
 		if err != nil {
 			break

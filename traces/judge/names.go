@@ -24,14 +24,14 @@ var (
 // unaligned reports whether the name of a product says that it reads its operands in parts
 // smaller than 16 bytes, because a dimension is not divisible.
 func unaligned(name string) bool {
-	if !productName.MatchString(name) || strings.Contains(name, "simt") || strings.Contains(name, "ffma") {
+	if !productName().MatchString(name) || strings.Contains(name, "simt") || strings.Contains(name, "ffma") {
 		return false
 	}
 	size := 4
-	if halfName.MatchString(name) {
+	if halfName().MatchString(name) {
 		size = 2
 	}
-	for _, m := range alignment.FindAllStringSubmatch(name, -1) {
+	for _, m := range alignment().FindAllStringSubmatch(name, -1) {
 		if n, err := strconv.Atoi(m[1]); err == nil && n*size < wholeAccess {
 			return true
 		}
@@ -41,13 +41,13 @@ func unaligned(name string) bool {
 
 // onTensorCores reports whether the name of a kernel says that it multiplies on tensor cores: few warps keep them busy.
 func onTensorCores(name string) bool {
-	return (tensorName.MatchString(name) || attention.MatchString(name)) && !float32Name.MatchString(name)
+	return (tensorName().MatchString(name) || attention().MatchString(name)) && !float32Name().MatchString(name)
 }
 
 // isAMD reports whether a GPU is one of AMD, as far as its name tells.
-func isAMD(d *traces.Device) bool { return amd.MatchString(d.Name) || amd.MatchString(d.Compute) }
+func isAMD(d *traces.Device) bool { return amd().MatchString(d.Name) || amd().MatchString(d.Compute) }
 
 // withoutTensorCores reports whether the name of a product says that it multiplies in float32 without tensor cores.
 func withoutTensorCores(name string) bool {
-	return float32Name.MatchString(name) && !tensorName.MatchString(name)
+	return float32Name().MatchString(name) && !tensorName().MatchString(name)
 }

@@ -492,7 +492,7 @@ func floorRule(a *advisor) {
 func elementwiseRule(a *advisor) {
 	rows, kernels, gain := newTally(), 0, int64(0)
 	var run []*counted
-	is := byWhat(func(e *traces.Event) bool { return elementwise.MatchString(e.Name) })
+	is := byWhat(func(e *traces.Event) bool { return elementwise().MatchString(e.Name) })
 	does := byWhat(func(e *traces.Event) string { return cmp.Or(traces.Applies(e.Name), traces.ShortKernel(e.Name)) })
 	end := func() {
 		if len(run) >= longRun {

@@ -11,11 +11,11 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 
 	"gpt2scope/internal/files"
 	"gpt2scope/internal/humanize"
-	"gpt2scope/internal/lazyregexp"
 	"gpt2scope/traces"
 	"gpt2scope/traces/nsys"
 	"gpt2scope/traces/samples"
@@ -169,34 +169,29 @@ func problem(path string, err error) error {
 // headSize is how many bytes of a file decide what it is. nsys and ncu may print lines before the header of a CSV.
 const headSize = 4096
 
-// strangers are kinds of files that are no recordings, by the bytes that they begin with: what a file is, and what to
+// strangers are kinds of files that are no recordings, by an expression for how they begin: what a file is, and what to
 // do instead. FILE stands for its name.
-var strangers = []struct {
-	begins *lazyregexp.Regexp
-	is     string
-}{
-	{begins(`^NVIDIA Tegra Profiler Report`), "is a report of Nsight Systems, which only nsys can read: export it with " +
+var strangers = []struct{ begins, is string }{
+	{`^NVIDIA Tegra Profiler Report`, "is a report of Nsight Systems, which only nsys can read: export it with " +
 		"nsys export --type sqlite FILE, and give the sqlite file"},
-	{begins(`^NVR\x00`), "is a report of Nsight Compute: it has counters of kernels, but no times of a run; ncu --csv " +
+	{`^NVR\x00`, "is a report of Nsight Compute: it has counters of kernels, but no times of a run; ncu --csv " +
 		"--page details --import FILE prints the counters, and nsys makes a recording"},
-	{begins(`(?m)^"ID","Process ID"|\A\s*==PROF==`), "is output of Nsight Compute (ncu --csv --page details or raw): " +
+	{`(?m)^"ID","Process ID"|\A\s*==PROF==`, "is output of Nsight Compute (ncu --csv --page details or raw): " +
 		"it has counters of kernels, but no times of a run; give a recording, such as the file of nsys export --type sqlite"},
-	{begins(`(?m)^[A-Z][^\n"]*\((ns|MB|%)\),|^ ?\*\* .*\(\w+_(sum|trace|gpu_\w+)(:\w+)*\)|^ *Time ?\(%\) +Total Time`),
+	{`(?m)^[A-Z][^\n"]*\((ns|MB|%)\),|^ ?\*\* .*\(\w+_(sum|trace|gpu_\w+)(:\w+)*\)|^ *Time ?\(%\) +Total Time`,
 		"is a table of nsys stats, not a trace: give the export of the report, nsys export --type sqlite REPORT.nsys-rep"},
-	{begins(`(?m)^==\d+== |^"Type","Time\(%\)"|^"Start","Duration","Grid X"`), "is a table of nvprof, not a trace: record " +
+	{`(?m)^==\d+== |^"Type","Time\(%\)"|^"Start","Duration","Grid X"`, "is a table of nvprof, not a trace: record " +
 		"with nsys profile, then nsys export --type sqlite"},
-	{begins(`^"(Kind|Name)","(Agent_Id|Domain|Calls)"|^"Index","KernelName"|^\s*\{\s*"rocprofiler-sdk-tool"`),
+	{`^"(Kind|Name)","(Agent_Id|Domain|Calls)"|^"Index","KernelName"|^\s*\{\s*"rocprofiler-sdk-tool"`,
 		"is output of rocprof (rocprofv3), which is not read: record with PyTorch's profiler, which records AMD's GPUs " +
 			"too, and give the file of export_chrome_trace"},
-	{begins(`^\s*\[\s*\{\s*"(children|frame|metrics)"`), "is a profile of Triton's Proton: a tree of sums, not a trace; " +
+	{`^\s*\[\s*\{\s*"(children|frame|metrics)"`, "is a profile of Triton's Proton: a tree of sums, not a trace; " +
 		"record with PyTorch's profiler or nsys"},
-	{begins(`(?s)^\n[^\s{\[].*/(host|device):`), "is a profile of XLA (xplane.pb of JAX or TensorFlow), which is not read: " +
+	{`(?s)^\n[^\s{\[].*/(host|device):`, "is a profile of XLA (xplane.pb of JAX or TensorFlow), which is not read: " +
 		"give the trace.json.gz that lies beside it"},
-	{begins(`^PK\x03\x04`), "is a zip archive, not a trace: unpack it with unzip FILE, and give the file that it has"},
-	{begins(`^BZh|^.7zXZ`), "is compressed by bzip2 or xz: decompress it first; gzip and zstd are read as they are"},
+	{`^PK\x03\x04`, "is a zip archive, not a trace: unpack it with unzip FILE, and give the file that it has"},
+	{`^BZh|^.7zXZ`, "is compressed by bzip2 or xz: decompress it first; gzip and zstd are read as they are"},
 }
-
-func begins(expression string) *lazyregexp.Regexp { return lazyregexp.New(expression) }
 
 // foreign says what a file is, by its first bytes, if it is of a known kind that is not a
 // recording, and what to do instead. It is nil if the file may be a recording.
@@ -206,7 +201,7 @@ func (s Source) foreign(head []byte) error {
 		file = "FILE"
 	}
 	for _, stranger := range strangers {
-		if stranger.begins.MatchString(string(head)) {
+		if regexp.MustCompile(stranger.begins).Match(head) {
 			return fmt.Errorf("%s %s", path, strings.Replace(stranger.is, "FILE", file, 1))
 		}
 	}

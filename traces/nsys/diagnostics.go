@@ -53,14 +53,14 @@ func (n *export) readDiagnostics() {
 			}
 			return reports[s]
 		}
-		if m := collectedText.FindStringSubmatch(text); m != nil {
+		if m := collectedText().FindStringSubmatch(text); m != nil {
 			if count, err := strconv.ParseInt(strings.ReplaceAll(m[2], ",", ""), 10, 64); err == nil {
 				report := of(m[1])
 				report.collected = max(0, report.collected) + count
 			}
-		} else if m := notAllText.FindStringSubmatch(text); m != nil {
+		} else if m := notAllText().FindStringSubmatch(text); m != nil {
 			of(m[1]).doubt = text
-		} else if lossText.MatchString(text) {
+		} else if lossText().MatchString(text) {
 			h.Incomplete = append(h.Incomplete, "nsys says: "+text)
 		}
 	}, "text", "?globalPid")

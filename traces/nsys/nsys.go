@@ -72,7 +72,7 @@ func Read(ctx context.Context, path string, progress func(done, total int64)) (*
 func (n *export) read() {
 	n.tables, n.err = n.pages.tables()
 	for _, name := range slices.Sorted(maps.Keys(n.tables)) {
-		if base := tableVersion.ReplaceAllString(name, ""); n.tables[base] == nil {
+		if base := tableVersion().ReplaceAllString(name, ""); n.tables[base] == nil {
 			n.tables[base] = n.tables[name]
 		}
 	}

@@ -63,9 +63,9 @@ func (t *table) define(create string) {
 	t.key = -1
 	_, columns, _ := strings.Cut(create, "(")
 	columns = columns[:max(0, strings.LastIndexByte(columns, ')'))]
-	for column := range strings.SplitSeq(sqlNoise.ReplaceAllString(columns, ""), ",") {
-		if m := columnName.FindStringSubmatch(column); m != nil && !constraint.MatchString(column) {
-			if keyColumn.MatchString(column) {
+	for column := range strings.SplitSeq(sqlNoise().ReplaceAllString(columns, ""), ",") {
+		if m := columnName().FindStringSubmatch(column); m != nil && !constraint().MatchString(column) {
+			if keyColumn().MatchString(column) {
 				t.key = len(t.columns)
 			}
 			t.columns = append(t.columns, strings.Join(m[1:], ""))

@@ -22,7 +22,7 @@ var stageColours = [][]string{{"mlp.c_fc"}, {"mlp.c_proj"}, {"attn.c_attn"}, {"a
 
 // knownColour returns the colour of a stage of GPT-2, -1 for another.
 func knownColour(name string) int {
-	parts := strings.Split(layer.ReplaceAllString(name, ""), "+")
+	parts := strings.Split(layer().ReplaceAllString(name, ""), "+")
 	return slices.IndexFunc(stageColours, func(names []string) bool {
 		return slices.ContainsFunc(parts, func(part string) bool { return slices.Contains(names, part) })
 	})

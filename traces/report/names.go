@@ -32,7 +32,7 @@ func shortName(name string) string {
 			}
 		}
 	}
-	short = strings.ReplaceAll(qualifier.ReplaceAllString(short, ""), "> >", ">>")
+	short = strings.ReplaceAll(qualifier().ReplaceAllString(short, ""), "> >", ">>")
 	if short = strings.TrimSpace(short); short == "" {
 		return name
 	}
@@ -46,7 +46,7 @@ func shortName(name string) string {
 // stageHelp says what a step computes, for people who learn; "" for an unknown one.
 func stageHelp(step string) string {
 	var parts []string
-	for _, name := range strings.Split(layer.ReplaceAllString(step, ""), "+") {
+	for _, name := range strings.Split(layer().ReplaceAllString(step, ""), "+") {
 		if help := glossary.Says(name, glossary.Stage); help != "" {
 			parts = append(parts, help)
 		}

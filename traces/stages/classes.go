@@ -136,7 +136,7 @@ const lookups = "embedding embed_kernel embedlayernorm encoder_forward"
 
 func readName(name string) kernelName {
 	n := strings.ToLower(name)
-	k := kernelName{key: spaces.ReplaceAllString(name, " "), adds: has(n, "badd residual")}
+	k := kernelName{key: spaces().ReplaceAllString(name, " "), adds: has(n, "badd residual")}
 	k.norm = has(n, "layer_norm norm_f32 skiplayernorm layernorm ln_fwd rms_norm rmsnorm fused_residual rowwisemoments")
 	k.rotary = has(n, "rotary rope_ _rope")
 	k.embed = has(n, lookups) && !k.rotary
@@ -144,7 +144,7 @@ func readName(name string) kernelName {
 	k.gated = has(n, "silu swiglu act_and_mul geglu")
 	of, words := rules, "^"+strings.ReplaceAll(n, ", ", ",")+"$"
 	if strings.HasPrefix(n, "triton_") {
-		k.key, of = lastNumber.ReplaceAllString(n, ""), tritonRules
+		k.key, of = lastNumber().ReplaceAllString(n, ""), tritonRules
 		words = "_" + strings.TrimPrefix(n, "triton_") + "_"
 		k.norm = k.norm || has(words, "_rsqrt_") && has(words, "_mean_ _var_mean_ _var_")
 		k.adds = has(words, "_add_")

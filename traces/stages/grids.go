@@ -38,9 +38,9 @@ func (g *sizer) countRows() {
 			isNorm := s == ln1 || s == ln2
 			switch {
 			case e.Grid[0] <= 0:
-			case isNorm && rowPerBlock.MatchString(e.Name):
+			case isNorm && rowPerBlock().MatchString(e.Name):
 				norms[blocks(e)]++
-			case s == embed && rowPerBlock.MatchString(e.Name):
+			case s == embed && rowPerBlock().MatchString(e.Name):
 				gathers[int(e.Grid[0])]++
 			case strings.HasPrefix(e.Name, "triton_") && g.names[i].norm && isNorm:
 				triton = max(triton, blocks(e)) // a block has a row or more
@@ -57,7 +57,7 @@ func (g *sizer) countRows() {
 }
 
 func tileOf(name string) (a, b int, ok bool) {
-	m := tile.FindStringSubmatch(name)
+	m := tile().FindStringSubmatch(name)
 	if m == nil {
 		return 0, 0, false
 	}

@@ -72,7 +72,7 @@ func (g *sizer) kernelsOfAttention(pass int) string {
 	for i := p.from; i < p.to; i++ {
 		if c := g.names[i].class; g.pass[i] == pass && stageOf[g.states[i]] == sdpa &&
 			(c == attention || c == softmax || c == concatenation) {
-			names[templateArg.ReplaceAllString(g.names[i].key, "")] = true
+			names[templateArg().ReplaceAllString(g.names[i].key, "")] = true
 		}
 	}
 	return strings.Join(slices.Sorted(maps.Keys(names)), " ")
@@ -85,11 +85,11 @@ func (g *sizer) byVectors(pass int) bool {
 	for i := p.from; i < p.to; i++ {
 		switch name := g.events[i].Name; {
 		case g.pass[i] != pass:
-		case g.states[i] == sdpa && ofOneQuery.MatchString(name):
+		case g.states[i] == sdpa && ofOneQuery().MatchString(name):
 			return true
 		case slices.Contains(products[:], g.states[i]) && g.names[i].class == product:
 			of++
-			if ofVector.MatchString(name) {
+			if ofVector().MatchString(name) {
 				are++
 			}
 		}

@@ -191,10 +191,10 @@ var (
 
 // phase names the kind of a pass: "ProfilerStep", "batch: N loss".
 func phase(name string) string {
-	name = cmp.Or(endNumber.ReplaceAllString(name, ""), name)
-	name = brackets.ReplaceAllStringFunc(name, func(in string) string { return digits.ReplaceAllString(in, "N") })
+	name = cmp.Or(endNumber().ReplaceAllString(name, ""), name)
+	name = brackets().ReplaceAllStringFunc(name, func(in string) string { return digits().ReplaceAllString(in, "N") })
 	for range 2 { // numbers share what is between them
-		name = number.ReplaceAllString(name, "${1}N${2}")
+		name = number().ReplaceAllString(name, "${1}N${2}")
 	}
 	return name
 }
@@ -291,7 +291,7 @@ func join(path, name string) string {
 	switch {
 	case path == "" || name == path || strings.HasPrefix(name, path+".") || strings.HasPrefix(name, path+"/"):
 		return name
-	case word.MatchString(path) && word.MatchString(name):
+	case word().MatchString(path) && word().MatchString(name):
 		return path + "." + name
 	}
 	return path + "/" + name
@@ -302,7 +302,7 @@ var aroundLayers = lazyregexp.New(`^(?:(?:_orig_mod|module|model|transformer|dec
 
 // stageName makes the name of a step of the path below its pass.
 func stageName(path string) string {
-	return cmp.Or(aroundLayers.ReplaceAllString(path, ""), path)
+	return cmp.Or(aroundLayers().ReplaceAllString(path, ""), path)
 }
 
 // owner is the range that work belongs to, and the name of its step.

@@ -81,11 +81,11 @@ var (
 // typeOf returns the type of elements that a kernel's name says, "" if it says none.
 func typeOf(name string) string {
 	switch {
-	case isBF16.MatchString(name):
+	case isBF16().MatchString(name):
 		return "bf16"
-	case isF16.MatchString(name):
+	case isF16().MatchString(name):
 		return "f16"
-	case isF32.MatchString(name):
+	case isF32().MatchString(name):
 		return "f32"
 	}
 	return ""

@@ -63,10 +63,10 @@ func (p *planned) differences(t *traces.Trace) (found []string, err error) {
 		case parent == nil:
 		case e.Kind == traces.KindKernel && e.Node != 0:
 			replayed[parent.ID] = true
-		case !isRange || layerRange.MatchString(e.Name):
+		case !isRange || layerRange().MatchString(e.Name):
 		case parent.Kind == traces.KindPass:
 			steps[parent.ID] = append(steps[parent.ID], stepRange{e.Name, ""})
-		case layerRange.MatchString(parent.Name):
+		case layerRange().MatchString(parent.Name):
 			steps[parent.Parent] = append(steps[parent.Parent], stepRange{e.Name, parent.Name})
 		}
 	}

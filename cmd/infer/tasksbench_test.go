@@ -131,6 +131,7 @@ func TestTasksPlot(t *testing.T) {
 	contains(t, mustInfer(t, "tasks", "plot", "-o", stored).stdout, " pictures and "+filepath.Join(stored, "tasks.html"))
 	checkFailure(t, infer(t, "tasks", "plot", t.TempDir()), exitFailure, "samples.csv")
 	checkFailure(t, infer(t, "tasks", "plot", "no/such"), exitFailure, "no/such")
+	checkFailure(t, infer(t, "tasks", "plot", "-o", "/proc/none"), exitFailure, "--out /proc/none: the directory")
 }
 
 // Without a GPU few sizes are measured, beside stored times of a GPU; sizes can be named.

@@ -150,7 +150,7 @@ func (t *tasksFlags) run(c *cobra.Command, m *cli.ModelFlags) error {
 	}
 	defer machine.Close()
 	if err := os.MkdirAll(t.dir, 0o777); err != nil { // before ceilings are measured, which takes a while
-		return fmt.Errorf("--out %s: the directory cannot be made: %w", cli.ShellQuote(t.dir), humanize.Cause(err))
+		return noDirectory(t.dir, err)
 	}
 	if err := setCeilings(ctx, m, machine, !t.noFloor); err != nil {
 		return err
@@ -332,6 +332,10 @@ func mergeTasks(ctx context.Context, from []string, dir string, force bool, stdo
 	return cli.WriteOutput(stdout, append(text, '\n'))
 }
 
+func noDirectory(dir string, err error) error {
+	return fmt.Errorf("--out %s: the directory cannot be made: %w", cli.ShellQuote(dir), humanize.Cause(err))
+}
+
 func newTasksPlot() *cobra.Command {
 	var out string
 	c := &cobra.Command{
@@ -358,11 +362,11 @@ tasks.html, a page with all of them. Without DIR it draws the stored samples of 
 					all, err = withStored(all)
 				}
 			}
-			if err == nil {
-				err = os.MkdirAll(dir, 0o777)
-			}
 			if err != nil {
-				return humanize.Cause(err)
+				return err
+			}
+			if err := os.MkdirAll(dir, 0o777); err != nil {
+				return noDirectory(dir, err)
 			}
 			charts := tasks.Charts(all, 1)
 			var crossovers []tasks.Crossover

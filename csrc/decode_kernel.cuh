@@ -1077,7 +1077,7 @@ __device__ __forceinline__ void compute_span(const Params &p, Shared<Traits> &sh
         }
         const int rows = min(left - 16 * m, 16);
         const uint32_t begin = wait_first_tile<Traits>(p, sh, tile, i, [&] { return first && warp == 0; });
-        const int block = opaque_if<(Traits::PROMPT ? NB != 4 : Traits::Q8 && NB == 5)>(warp) * NB;
+        const int block = opaque_if<(Traits::PROMPT ? NB != 4 : Traits::Q8 && NB == 5 && !BYTES)>(warp) * NB;
         const uint32_t base = begin + part_of_row<Traits>(block, q);
         const uint32_t row = base + place_of_row<Traits>(min(mine, rows - 1));
         if (Traits::TILE_ROWS == 16) {

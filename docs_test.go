@@ -10,7 +10,11 @@ import (
 	"strings"
 	"testing"
 	"unicode"
+
+	"gpt2scope/internal/require"
 )
+
+var must = require.NoError
 
 // sources returns the paths of the files that belong to the repository and end in one of suffixes.
 func sources(t *testing.T, suffixes ...string) []string {
@@ -34,18 +38,14 @@ func sources(t *testing.T, suffixes ...string) []string {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return paths
 }
 
 func read(t *testing.T, path string) string {
 	t.Helper()
 	b, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return string(b)
 }
 
@@ -173,9 +173,7 @@ func declared(t *testing.T, packages []string, name string) bool {
 	pattern := regexp.MustCompile(`(?m)^func (Test|Benchmark|Fuzz)?` + name)
 	for _, p := range packages {
 		files, err := filepath.Glob(filepath.Join(p, "*_test.go"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for _, file := range files {
 			if pattern.MatchString(read(t, file)) {
 				return true
@@ -193,14 +191,10 @@ func TestDocsLibraryExample(t *testing.T) {
 		t.Fatal("docs/library.md has no program")
 	}
 	checkout, err := filepath.Abs(".")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	dir := t.TempDir()
 	for name, text := range map[string]string{"main.go": code, "go.mod": read(t, "go.mod"), "go.sum": read(t, "go.sum")} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
 	run := func(name string, args ...string) string {
 		t.Helper()

@@ -312,9 +312,7 @@ func TestAttention(t *testing.T) {
 							}
 							return
 						}
-						if err != nil {
-							t.Fatal(err)
-						}
+						must(t, err)
 						first := r.check(t, d)
 						must(t, g.stream.Attention(r.args))
 						for i, x := range r.check(t, d) {

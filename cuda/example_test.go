@@ -266,9 +266,7 @@ func TestLaunchesAllocateNothing(t *testing.T) {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	must(t, g.Free())
 	empty, err := s.Capture(s.EmptyKernel)
 	must(t, err)

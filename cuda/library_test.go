@@ -5,6 +5,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"gpt2scope/internal/require"
 )
 
 // A machine has no GPU if neither a driver nor the PCI bus tells of one.
@@ -14,9 +16,7 @@ func TestNoGPU(t *testing.T) {
 		root := t.TempDir()
 		for name, text := range map[string]string{path: text, pci + "00:00.0/vendor": "0x8086\n"} {
 			file := filepath.Join(root, name)
-			if err := cmp.Or(os.MkdirAll(filepath.Dir(file), 0o777), os.WriteFile(file, []byte(text), 0o666)); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, cmp.Or(os.MkdirAll(filepath.Dir(file), 0o777), os.WriteFile(file, []byte(text), 0o666)))
 		}
 		if noGPU(root) {
 			t.Errorf("%s tells of no GPU", path)

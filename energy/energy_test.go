@@ -15,8 +15,11 @@ import (
 	"time"
 
 	"gpt2scope/cuda/nvml"
+	"gpt2scope/internal/require"
 	"gpt2scope/traces"
 )
+
+var must = require.NoError
 
 // stepping is a counter of constant power that steps every period, as a GPU's does.
 type stepping struct {
@@ -46,13 +49,9 @@ func testMeter(t *testing.T) {
 	time.Sleep(310 * time.Millisecond)
 	to := time.Now()
 	l, err := m.Stop()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	p, err := l.Power(from, to)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if math.Abs(p.Watts-250) > p.Uncertainty+1 || !(p.Uncertainty > 0) || p.Steps < 5 || p.Over <= 0 ||
 		p.Over > to.Sub(from) {
 		t.Errorf("%+v of a counter of 250 W", p)
@@ -131,12 +130,8 @@ func powercap(t *testing.T, first, second string) string {
 		"intel-rapl:2/name": "psys\n", "intel-rapl:2/energy_uj": "77000\n",
 	} {
 		path := filepath.Join(root, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.MkdirAll(filepath.Dir(path), 0o777))
+		must(t, os.WriteFile(path, []byte(text), 0o666))
 	}
 	return root
 }
@@ -144,9 +139,7 @@ func powercap(t *testing.T, first, second string) string {
 func TestRAPL(t *testing.T) {
 	root := powercap(t, "9000000\n", "500000\n")
 	r, err := openRAPL(root)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if r.Source() != "RAPL counters of 2 processor packages" || r.Covers() == "" {
 		t.Error(r.Source())
 	}
@@ -154,16 +147,12 @@ func TestRAPL(t *testing.T) {
 		first string
 		want  float64
 	}{{"9000000", 9500}, {"9500000", 10000}, {"100000", 10600}, {"200000", 10700}, {"0", 20500}} { // begins again at 10000000 twice
-		if err := os.WriteFile(filepath.Join(root, "intel-rapl:0/energy_uj"), []byte(c.first), 0o666); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(filepath.Join(root, "intel-rapl:0/energy_uj"), []byte(c.first), 0o666))
 		if got, err := r.Read(); err != nil || got != c.want {
 			t.Errorf("reading %d: %g mJ, %v; want %g", i, got, err, c.want)
 		}
 	}
-	if err := os.Remove(filepath.Join(root, "intel-rapl:1/energy_uj")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Remove(filepath.Join(root, "intel-rapl:1/energy_uj")))
 	if _, err := r.Read(); err == nil {
 		t.Error("a counter that is gone was read")
 	}
@@ -183,13 +172,9 @@ func TestEvents(t *testing.T) {
 	}, 3, 42, base.UnixNano())
 	var file bytes.Buffer
 	h := &traces.Header{Tool: "test", Recorder: traces.RecorderHost, Base: base.UnixNano(), Process: 42}
-	if err := traces.Write(&file, "", h, events); err != nil {
-		t.Fatal(err)
-	}
+	must(t, traces.Write(&file, "", h, events))
 	_, read, err := traces.Read(io.Reader(&file))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	got := map[string]float64{}
 	for _, e := range read {
 		if e.Kind != traces.KindCounter || e.Lane != (traces.Lane{Kind: traces.LaneCounter, Device: 3, Process: 42}) ||

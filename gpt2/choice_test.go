@@ -75,9 +75,7 @@ func simulate(r *rand.Rand, accept map[Drafter]float64, tokens int) (took float6
 func TestLookUpOfTexts(t *testing.T) {
 	for name, want := range map[string][3]int{"code": {186, 279, 194}, "list": {223, 333, 172}, "table": {241, 393, 158}} {
 		text, err := os.ReadFile("testdata/repetitive/" + name + ".txt")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		ids := make([]int32, len(text))
 		for i, b := range text {
 			ids[i] = int32(b)

@@ -19,9 +19,7 @@ func (b sized) Fuse(p *gpt2.Plan) *gpt2.Plan { return p }
 // is 2 L C positions elements.
 func TestPredictMemory(t *testing.T) {
 	m, err := gpt2.Random("random:L=3,C=64,NH=2,V=512,T=32")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	predict := func(s gpt2.Sizes, order ...int) int64 {
 		e := Experiment{Model: m, Backend: sized{sizes: s}, PromptLen: 8, Past: 4}
 		return e.PredictMemory(order)

@@ -10,9 +10,12 @@ import (
 	"time"
 
 	"gpt2scope/gpt2"
+	"gpt2scope/internal/require"
 	"gpt2scope/measure"
 	"gpt2scope/reference/executor"
 )
+
+var must = require.NoError
 
 // spoilt is the reference backend with runners that spoil what a test says.
 type spoilt struct {
@@ -42,9 +45,7 @@ func (r *spoiltRunner) Read(b gpt2.Buffer, row int, dst []float32) error {
 func small(t *testing.T, b *spoilt) *Experiment {
 	t.Helper()
 	m, err := gpt2.Random("random:L=3,C=16,NH=2,V=257,T=32")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	b.Backend = executor.New()
 	return &Experiment{Model: m, Backend: b, Options: gpt2.Options{Batch: 2}, PromptLen: 3, Past: 2, Passes: 3, Seed: 4, Window: 8}
 }
@@ -52,9 +53,7 @@ func small(t *testing.T, b *spoilt) *Experiment {
 func run(t *testing.T, e *Experiment, what string, v Variant) map[string]Value {
 	t.Helper()
 	values, err := e.Run(t.Context(), Task{What: what, Variant: v, Repeat: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	found := map[string]Value{}
 	for _, value := range values {
 		found[value.Metric] = value
@@ -66,9 +65,7 @@ func run(t *testing.T, e *Experiment, what string, v Variant) map[string]Value {
 func TestOwnText(t *testing.T) {
 	e := small(t, &spoilt{})
 	v, err := Drop(1, 3)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	values := run(t, e, TaskQuality, v)
 	got := values["bits per token"].Value
 	if len(e.own) != 9 || e.own[0] != 256 {
@@ -76,14 +73,10 @@ func TestOwnText(t *testing.T) {
 	}
 	logitsOf := func(order []int) []float32 {
 		s, err := gpt2.NewSession(t.Context(), e.Model, e.Backend, gpt2.Options{Layers: order})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer s.Close()
 		logits, err := s.Logits(t.Context(), e.own, gpt2.LogitsAll)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return logits
 	}
 	logits, wants := logitsOf(v.Order), logitsOf(nil)
@@ -118,14 +111,10 @@ func TestQualityOfText(t *testing.T) {
 	e.Text, e.Bytes = []int32{5, 80, 17, 3, 250, 99, 14, 14, 62, 7, 8, 131, 40, 77, 190, 2, 33, 61, 9, 120}, 20
 	got := run(t, e, TaskQuality, Depth(2, 3))
 	s, err := gpt2.NewSession(t.Context(), e.Model, e.Backend, gpt2.Options{Layers: []int{0, 1}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer s.Close()
 	want, err := s.Evaluate(t.Context(), e.Text, 8, 4, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	near(t, "bits per byte", got["bits per byte"].Value, want.BitsPerByte(20), 1e-12)
 	near(t, "perplexity", got["perplexity"].Value, want.Perplexity(), 1e-9)
 }
@@ -159,9 +148,7 @@ func TestSummarize(t *testing.T) {
 		rows = append(rows, decodeTimes(Depth(n, 3), at, at, at, at, at, at)...)
 	}
 	repeat, err := RepeatLayer(0, 3)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	variants = append(variants, repeat)
 	rows = append(rows, decodeTimes(repeat, 100)...)
 	verified := Depth(6, 3)
@@ -169,9 +156,7 @@ func TestSummarize(t *testing.T) {
 	rows = append(rows, decodeTimes(verified, 10)...)
 	e.Floor = func(p *gpt2.Plan, past int) time.Duration { return time.Millisecond }
 	r, err := e.Summarize(variants, rows, []int{6})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if len(r.Fits) != 1 || len(r.Predictions) != 1 {
 		t.Fatalf("%+v", r)
 	}
@@ -188,9 +173,7 @@ func TestSummarize(t *testing.T) {
 	// A pass that is faster than its floor has no share of it, and is named.
 	e.Floor = func(p *gpt2.Plan, past int) time.Duration { return 4 * time.Millisecond }
 	fast, err := e.Summarize(variants, rows, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if _, ok := fast.Variants[0].Metrics["decode share of floor"]; ok || !slices.Equal(fast.BelowFloor, []string{"decode of 1"}) || r.BelowFloor != nil ||
 		!strings.Contains(strings.Join(fast.Notes, "\n"), "decode of 1. A ceiling of the device was measured too low") {
 		t.Errorf("below the floor: %q, %q", fast.BelowFloor, fast.Notes)
@@ -203,9 +186,7 @@ func TestSummarize(t *testing.T) {
 		}
 	}
 	six, err := e.Summarize(variants[:2], rows, nil) // six measurements each, two depths
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	notes = strings.Join(six.Notes, "\n")
 	for text, want := range map[string]bool{"no 95 % interval": false, "one degree of freedom": false, "No line was fitted": true} {
 		if strings.Contains(notes, text) != want {

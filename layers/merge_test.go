@@ -23,23 +23,17 @@ func partsOf(t *testing.T, count int) (dirs []string) {
 		configuration["shard"] = fmt.Sprintf("%d/%d", i, count)
 		dir := t.TempDir()
 		j, err := State.Open(dir, configuration)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer j.Close()
 		for _, task := range journal.Of(e.Shard, tasks) {
-			if err := j.Add(task.Key(), rowsOf(task, []Value{{Phase: task.What, Metric: task.What + " time", Unit: "ms", Value: float64(task.Variant.Layers)}})); err != nil {
-				t.Fatal(err)
-			}
+			must(t, j.Add(task.Key(), rowsOf(task, []Value{{Phase: task.What, Metric: task.What + " time", Unit: "ms", Value: float64(task.Variant.Layers)}})))
 		}
 		r, err := e.Summarize(variants, j.Rows(), nil)
 		if err != nil || !strings.Contains(r.Notes[0], fmt.Sprintf("This is part %d of %d", i, count)) {
 			t.Fatalf("a part: %v, %+v", err, r)
 		}
 		r.Configuration = configuration
-		if err := Write(t.Context(), dir, j.Rows(), r); err != nil {
-			t.Fatal(err)
-		}
+		must(t, Write(t.Context(), dir, j.Rows(), r))
 		dirs = append(dirs, dir)
 	}
 	return dirs
@@ -50,9 +44,7 @@ func TestMergeMissing(t *testing.T) {
 	dirs := partsOf(t, 3)
 	edit(t, dirs[0], ResultFile, `"notes": [`, `"notes": ["`+NotAll(3, 4)+`", "skipped", `)
 	r, _, err := Merge([]string{dirs[0], dirs[2]}, t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	notes := r.Notes
 	for _, want := range []string{dirs[0] + ": Not all is measured: 3 of 4 measurements", "skipped", "Not all is measured: there is no part 2/3"} {
 		if !slices.ContainsFunc(notes, func(n string) bool { return strings.HasPrefix(n, want) }) {
@@ -72,9 +64,7 @@ func edit(t *testing.T, dir, file, old, new string) {
 	if err != nil || !strings.Contains(string(data), old) {
 		t.Fatalf("%s has no %q: %v", path, old, err)
 	}
-	if err := os.WriteFile(path, []byte(strings.Replace(string(data), old, new, 1)), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(path, []byte(strings.Replace(string(data), old, new, 1)), 0o666))
 }
 
 // Results that are damaged, or do not go together, are refused in one sentence.

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"text/template"
 	"time"
+
+	"gpt2scope/internal/require"
 )
 
 var update = flag.Bool("update", false, "write docs/learn.md")
@@ -17,9 +19,7 @@ func TestDocs(t *testing.T) {
 	escaper := strings.NewReplacer("*", `\*`, "<", "&lt;", "|", `\|`, "_", `\_`, "\n", " ")
 	page, err := template.New("learn.md.tmpl").Funcs(template.FuncMap{"escaped": escaper.Replace}).
 		ParseFiles("testdata/learn.md.tmpl")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	r := shippedRecording(t)
 	data := map[string]any{"Date": r.Created.Format(time.DateOnly), "CPU": r.Machine.name(OnCPU), "GPU": r.Machine.GPU,
 		"Driver": r.Machine.Driver}
@@ -29,13 +29,9 @@ func TestDocs(t *testing.T) {
 	}
 	data["Lessons"] = lessons
 	var want strings.Builder
-	if err := page.Execute(&want, data); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, page.Execute(&want, data))
 	if *update {
-		if err := os.WriteFile(path, []byte(want.String()), 0o666); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.WriteFile(path, []byte(want.String()), 0o666))
 	}
 	if got, err := os.ReadFile(path); err != nil || string(got) != want.String() {
 		t.Errorf("docs/learn.md is not what the lessons give; 'go test ./learn -run TestDocs -update' writes it (%v)", err)
@@ -45,9 +41,7 @@ func TestDocs(t *testing.T) {
 func shippedRecording(t *testing.T) *Recording {
 	t.Helper()
 	r, err := Shipped()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return r
 }
 
@@ -55,8 +49,6 @@ func shippedRecording(t *testing.T) *Recording {
 func judged(t *testing.T, l *Lesson, r *Recording) Result {
 	t.Helper()
 	result, err := Judge(t.Context(), l, r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return result
 }

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"gpt2scope/cuda"
+	"gpt2scope/internal/require"
 	"gpt2scope/internal/stub"
 )
 
@@ -47,9 +48,7 @@ func withStub(t *testing.T, e *Env) *stub.Control {
 	t.Setenv("GPT2SCOPE_CUDA_LIB", path)
 	stub.NVRTC(t)
 	lib, err := cuda.Open()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if e.Device, err = lib.Device(0); err != nil {
 		t.Fatal(err)
 	}
@@ -138,9 +137,7 @@ func TestRunWithoutGPU(t *testing.T) {
 	e := quick(t)
 	for _, l := range All() {
 		r, err := Run(t.Context(), e, l, FindMachine(nil), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		checkResult(t, r)
 		for _, p := range r.Parts {
 			if p.Device == OnGPU && (p.Reason == "" || p.Verdict != Unknown) {
@@ -149,9 +146,7 @@ func TestRunWithoutGPU(t *testing.T) {
 		}
 		recording.Add(r)
 		var file bytes.Buffer
-		if err := recording.Write(&file); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, recording.Write(&file))
 		read, err := ReadRecording(&file)
 		if err != nil {
 			if recording.Lessons != nil {
@@ -180,9 +175,7 @@ func TestRunOnStub(t *testing.T) {
 		}
 		c.Reset()
 		r, err := Run(t.Context(), e, l, FindMachine(e.Device), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		checkResult(t, r)
 		if p := r.Parts[len(r.Parts)-1]; p.Device != OnGPU || len(p.Data) == 0 && p.Reason == "" {
 			t.Errorf("lesson %d measured nothing on the stub: %+v", l.Number, p)
@@ -224,9 +217,7 @@ func TestReadRecording(t *testing.T) {
 // A silent pipe does not outlast the context.
 func TestReadingEnds(t *testing.T) {
 	pipe := filepath.Join(t.TempDir(), "pipe")
-	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, syscall.Mkfifo(pipe, 0o600))
 	stopped := errors.New("stopped")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	time.AfterFunc(10*time.Millisecond, func() { cancel(stopped) })

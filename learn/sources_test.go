@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"gpt2scope/internal/require"
 	"gpt2scope/tasks"
 )
 
@@ -48,9 +49,7 @@ func TestSourcesCompile(t *testing.T) {
 		}
 	}
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "all.cu"), []byte(all.String()), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "all.cu"), []byte(all.String()), 0o600))
 	c := exec.Command(compiler, "-fatbin", "-Werror", "all-warnings", "-gencode", "arch=compute_80,code=sm_80",
 		"-gencode", "arch=compute_90,code=sm_90", "-o", filepath.Join(dir, "all.fatbin"), filepath.Join(dir, "all.cu"))
 	if out, err := c.CombinedOutput(); err != nil {

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"gpt2scope/internal/require"
 	"gpt2scope/traces"
 	"gpt2scope/traces/load"
 )
@@ -336,9 +337,7 @@ func TestQueue(t *testing.T) {
 func sample(t *testing.T, name string) *traces.Trace {
 	t.Helper()
 	trace, err := load.Source{Path: "../traces/samples/" + name + ".json.gz"}.Load()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return trace
 }
 
@@ -439,9 +438,7 @@ cuda_gpu_kern_gb_sum) printf 'cuda_gpu_kern_gb_sum[:base] -- Summary\n    Total 
 esac
 `
 	for name, text := range map[string]string{"ncu": ncu, "nsys": nsys} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o700))
 	}
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 }
@@ -456,9 +453,7 @@ func TestNames(t *testing.T) {
 	asked := func(metrics, kernSum string) Data {
 		tools(t, metrics, kernSum)
 		d, err := measure(t.Context(), quick(t), namesHere)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		return d
 	}
 	today := asked(newMetrics, withoutGrid)
@@ -490,9 +485,7 @@ func TestHelpOf(t *testing.T) {
 func TestNamesWithoutTools(t *testing.T) {
 	tools(t, newMetrics, "no such report")
 	path, _, _ := strings.Cut(os.Getenv("PATH"), ":")
-	if err := os.Remove(filepath.Join(path, "nsys")); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.Remove(filepath.Join(path, "nsys")))
 	t.Setenv("PATH", path+":/bin:/usr/bin")
 	d, err := measure(t.Context(), quick(t), namesHere)
 	f := judgeNames(d)
@@ -742,9 +735,7 @@ func TestSpans(t *testing.T) {
 func computed(t *testing.T, x *Experiment, e Env) Data {
 	t.Helper()
 	d, err := measure(t.Context(), &e, x.Run)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return d
 }
 

@@ -10,9 +10,12 @@ import (
 
 	"gpt2scope/cpu"
 	"gpt2scope/gpt2"
+	"gpt2scope/internal/require"
 	"gpt2scope/measure"
 	"gpt2scope/reference/executor"
 )
+
+var must = require.NoError
 
 // fake is a backend of a runner that notes the passes it runs, and times them itself where it is told to.
 type fake struct {
@@ -60,13 +63,9 @@ var decode = gpt2.Pass{Batch: 1, Tokens: 1, Logits: gpt2.LogitsLast, Sample: tru
 func session(t testing.TB, b gpt2.Backend, o gpt2.Options) *gpt2.Session {
 	t.Helper()
 	m, err := gpt2.Random("random:L=1,C=32,NH=2,V=257,T=80")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	s, err := gpt2.NewSession(t.Context(), m, b, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() {
 		if err := errors.Join(s.Close(), m.Close()); err != nil {
 			t.Error(err)
@@ -78,9 +77,7 @@ func session(t testing.TB, b gpt2.Backend, o gpt2.Options) *gpt2.Session {
 func fast(t testing.TB) gpt2.Backend {
 	t.Helper()
 	b, err := cpu.New(cpu.Options{Threads: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { b.Close() })
 	return b
 }
@@ -113,9 +110,7 @@ func TestPass(t *testing.T) {
 			past int
 		}{{gpt2.Pass{Batch: 1, Tokens: 40, Logits: gpt2.LogitsAll}, 0}, {decode, 30}} {
 			m, err := measure.Pass(t.Context(), s, v.pass, v.past, 9)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if len(m.All) != 9 || m.Median <= 0 || m.P10 > m.Median || m.Median > m.P90 || s.Position() != 0 {
 				t.Errorf("%+v: %+v, position %d", v.pass, m, s.Position())
 			}

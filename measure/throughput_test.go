@@ -40,9 +40,7 @@ func TestRun(t *testing.T) {
 	b := &countingBackend{Backend: fast(t)}
 	s := session(t, b, gpt2.Options{Batch: 2})
 	result, err := measure.Run(t.Context(), s, measure.Test{Gen: 40, Depth: 9}, 3)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if !slices.Equal(b.runner.steps, []int{15, 39, 39, 39}) || !slices.Equal(b.runner.from, []int{10, 10, 10, 10}) {
 		t.Errorf("decoded %v steps from %v", b.runner.steps, b.runner.from)
 	}

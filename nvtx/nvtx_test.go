@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"gpt2scope/internal/require"
 	"gpt2scope/nvtx"
 )
 
@@ -50,9 +51,7 @@ func status(t *testing.T, env ...string) string {
 
 func TestStatus(t *testing.T) {
 	text := filepath.Join(t.TempDir(), "text.so")
-	if err := os.WriteFile(text, []byte("no library"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(text, []byte("no library"), 0o600))
 	for _, c := range []struct {
 		name string
 		env  []string
@@ -107,13 +106,9 @@ func TestLibrary(t *testing.T) {
 		t.Skip(err)
 	}
 	here, err := os.Getwd()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	source, library := filepath.Join(t.TempDir(), "strict.c"), filepath.Join(t.TempDir(), "strict.so")
-	if err := os.WriteFile(source, []byte(strict), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(source, []byte(strict), 0o600))
 	if out, err := exec.Command(cc, "-shared", "-fPIC", "-I", here, "-o", library, source).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}

@@ -10,7 +10,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"gpt2scope/internal/require"
 )
+
+var must = require.NoError
 
 // truth is the law of work in tests.
 var truth = Law{Floor: 1.4, StepUs: 2.5, BaseUs: 6,
@@ -49,9 +53,7 @@ func exact(*Work) float64 { return 1 }
 func lawOfRows(t *testing.T, rows []Row) Law {
 	t.Helper()
 	law, err := fitLaw(equations(rows, byTask), Law{Floor: 1.3}, floorPull)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return law
 }
 
@@ -112,9 +114,7 @@ func TestFitLawPull(t *testing.T) {
 		rows := rowsOf("m", "cuda:0", "a", other, n, exact)
 		rows = slices.DeleteFunc(rows, func(r Row) bool { return r.Memory != Resident })
 		law, err := fitLaw(equations(rows, byTask), before, lawPull)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if law.PinnedIn != before.PinnedIn {
 			t.Errorf("coefficients without data changed: %+v", law)
 		}
@@ -145,9 +145,7 @@ func TestNonNegative(t *testing.T) {
 			}
 		}
 		x, err := nonNegative(&g, &r, [terms]float64{}, []int{0, 1, 2, 3})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for i, v := range x {
 			gradient := -r[i]
 			for j := range 4 {
@@ -163,9 +161,7 @@ func TestNonNegative(t *testing.T) {
 func mustFit(t testing.TB, rows []Row) *Model {
 	t.Helper()
 	m, err := Fit(t.Context(), rows)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return m
 }
 
@@ -328,14 +324,10 @@ func TestWriteRead(t *testing.T) {
 	rows := append(rowsOf("m", "cuda:0", "a", truth, 30, exact), rowsOf("m", "cpu", "b", truth, 30, exact)...)
 	m := mustFit(t, rows)
 	var b bytes.Buffer
-	if err := m.Write(&b); err != nil {
-		t.Fatal(err)
-	}
+	must(t, m.Write(&b))
 	file := b.String()
 	again, err := Read(&b)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for i := range rows {
 		d, _ := m.Device(&rows[i])
 		if e, f := m.Predict(d, &rows[i].Work), again.Predict(d, &rows[i].Work); e != f {
@@ -362,9 +354,7 @@ func TestWriteRead(t *testing.T) {
 
 func FuzzRead(f *testing.F) {
 	var b bytes.Buffer
-	if err := mustFit(f, rowsOf("m", "cpu", "b", truth, 8, exact)).Write(&b); err != nil {
-		f.Fatal(err)
-	}
+	must(f, mustFit(f, rowsOf("m", "cpu", "b", truth, 8, exact)).Write(&b))
 	f.Add(b.Bytes())
 	f.Fuzz(func(t *testing.T, data []byte) {
 		m, err := Read(bytes.NewReader(data))

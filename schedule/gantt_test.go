@@ -14,9 +14,7 @@ func TestGantt(t *testing.T) {
 	r := Result{Policy: "ours", MakespanUs: 2500,
 		Done: []Done{done(0, 0, 1000), done(1, 10, 1200), done(1, 20, 2500), done(1, 1300, 2400)}}
 	var b bytes.Buffer
-	if err := Gantt(&b, r, []Device{{"cpu", 1}, {"cuda:0", 2}}, []string{"vector.add"}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, Gantt(&b, r, []Device{{"cpu", 1}, {"cuda:0", 2}}, []string{"vector.add"}))
 	for _, text := range []string{"ours: 4 tasks in 2.5 ms", "cpu expected", "cuda:0 actual", "vector.add", "time (ms)"} {
 		if !strings.Contains(b.String(), ">"+text+"<") {
 			t.Errorf("the picture has no %q", text)

@@ -12,9 +12,12 @@ import (
 	"testing"
 
 	"gpt2scope/ceilings"
+	"gpt2scope/internal/require"
 	"gpt2scope/internal/stub"
 	"gpt2scope/tasks"
 )
+
+var must = require.NoError
 
 var errGone = errors.New("the GPU is gone")
 
@@ -143,9 +146,7 @@ func TestRunReads(t *testing.T) {
 			return false
 		}
 		r, err := s.Run(context.Background())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		once(t, m, r)
 		if n := all[1].calls.Load(); n > 2 {
 			t.Errorf("%d tasks began on a GPU of two slots that does not answer", n)
@@ -158,9 +159,7 @@ func stubMachine(t *testing.T) (*tasks.Machine, *stub.Control) {
 	t.Helper()
 	c := stub.Use(t)
 	m, err := tasks.Open(tasks.Options{Name: "here", CPU: true, Threads: 1, GPUs: []int{0}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() {
 		c.Reset()
 		if err := m.Close(); err != nil {
@@ -181,19 +180,13 @@ func opened(ctx context.Context, t *testing.T, m *tasks.Machine, most int64) (*P
 	t.Helper()
 	suite := tasks.All()[:3]
 	samples, _, err := Measure(ctx, m, suite, 1, 40, most, 1, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	rows, _, _ := tasks.Rows(samples)
 	p, err := Setup{Rows: rows, Devices: m.Devices(), Jobs: 24, Seed: 1}.Prepare()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	p.Model = func(*Job, int) Times { return Times{Run: 10} }
 	r, err := p.Open(ctx, m, suite)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() {
 		if err := r.Close(); err != nil {
 			t.Error(err)

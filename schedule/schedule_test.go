@@ -160,16 +160,12 @@ func TestLowerBound(t *testing.T) {
 // ships.
 func TestStoredSamples(t *testing.T) {
 	all, err := samples.Read()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	rows, _, _ := tasks.Rows(all)
 	for _, machine := range []string{"h200", "h100", "h100-2"} {
 		p, err := Setup{Rows: rows, Machine: machine, Jobs: 300, Seed: 1,
 			Model: func([]predict.Row) (*predict.Model, error) { return samples.Model() }}.Prepare()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		r := p.Report(p.Simulate())
 		over := map[string]float64{}
 		for _, p := range r.Policies {
@@ -364,9 +360,7 @@ func TestSetup(t *testing.T) {
 			}
 			return &predict.Model{}, nil
 		}}.Prepare()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for i := range p.Jobs {
 		j := &p.Jobs[i]
 		drawn[j.Shape] = true

@@ -20,13 +20,9 @@ const testModel = "random:L=2,C=64,NH=1,V=257,T=64"
 func testMachine(t *testing.T) *Machine {
 	t.Helper()
 	model, err := gpt2.Random(testModel)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	m, err := Open(Options{Name: "here", CPU: true, Threads: 2, Model: model})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() {
 		if err := m.Close(); err != nil {
 			t.Error(err)
@@ -51,9 +47,7 @@ func TestTasks(t *testing.T) {
 				b := Bench{Machine: m, Suite: Suite{Tasks: []*Task{task}, Devices: []string{CPU}, Repeat: 2, Rounds: 1}}
 				turn := Turn{Task: task, Shape: shape, DType: dtype, From: 1, To: 2}
 				samples, err := b.Turn(context.Background(), turn)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				if cases := b.Suite.Cases(turn); len(samples) != 2*len(cases) || len(cases) < 1 {
 					t.Fatalf("%s: %d samples of %d cases", turn.Key(), len(samples), len(cases))
 				}
@@ -128,9 +122,7 @@ func TestFew(t *testing.T) {
 	bytes := map[string][]float64{}
 	for _, turn := range (Suite{Tasks: All(), Repeat: 1, Rounds: 1, Few: 4}).Turns() {
 		cost, err := turn.Task.Cost(turn.Shape, turn.DType)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		bytes[turn.Task.Name] = append(bytes[turn.Task.Name], cost.Bytes)
 	}
 	for _, task := range All() {

@@ -38,13 +38,9 @@ func TestWork(t *testing.T) {
 		{"gpt2.generate", "t=64,n=16,l=1,c=384,v=257", Float32, Device{}, predict.Resident, predict.Work{Rows: 64}},
 	} {
 		shape, err := ParseShape(c.shape)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		cost, err := byName[c.task].Cost(shape, c.dtype)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		got := cost.work(c.task, c.dtype, c.memory, &c.on)
 		if c.want.FLOPs == 0 {
 			c.want.FLOPs, c.want.Bytes, c.want.Steps = got.FLOPs, got.Bytes, got.Steps
@@ -64,9 +60,7 @@ func TestSampleParts(t *testing.T) {
 	b := Bench{Machine: &Machine{Name: "here"}}
 	c := Case{Turn: Turn{Task: vectorAdd(), Shape: Shape{{"n", 8}}, DType: Float32}, Device: "cuda:0", Way: Way{Variant: Tuned}, Memory: predict.Pinned}
 	cost, err := c.Task.Cost(c.Shape, c.DType)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	s := b.sample(c, cost, 3, Times{Submit: 1, H2D: 2, D2H: 4, Wall: 5})
 	if s.SubmitUs != 1 || s.H2DUs != 2 || s.KernelUs != 0 || s.D2HUs != 4 || s.Us != 5 || s.Repeat != 3 || s.Machine != "here" || s.Shape != "n=8" || s.BytesIn != 64 || s.BytesOut != 32 {
 		t.Errorf("%+v", s)

@@ -73,9 +73,7 @@ func TestLineOf(t *testing.T) {
 		"t=16,b=2,l=6,c=384,v=257": "t=*,b=2,l=6,c=384,v=257 16", "past=128,b=4,l=6,c=384,v=257": "past=128,b=*,l=6,c=384,v=257 4", "t=8,n=16,l=1,c=384,v=257": "t=*,n=16,l=1,c=384,v=257 8",
 	} {
 		s, err := ParseShape(shape)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if line, size := lineOf(s); fmt.Sprint(line, " ", size) != want {
 			t.Errorf("%s: %s %d; want %s", shape, line, size, want)
 		}
@@ -106,9 +104,7 @@ func TestProfilesHaveRows(t *testing.T) {
 		for i := range samples {
 			samples[i].Task = Profiles[want].Task
 		}
-		if err := Write(context.Background(), dir, samples); err != nil {
-			t.Fatal(err)
-		}
+		must(t, Write(context.Background(), dir, samples))
 		for i, p := range Profiles {
 			if _, err := os.Stat(filepath.Join(dir, p.File)); (err == nil) != (i == want) {
 				t.Errorf("after samples of %s: %s: %v", samples[0].Task, p.File, err)

@@ -6,26 +6,23 @@ import (
 	"testing"
 
 	"gpt2scope/cuda"
+	"gpt2scope/internal/require"
 	"gpt2scope/internal/stub"
 	"gpt2scope/predict"
 )
+
+var must = require.NoError
 
 // stubGPU adds a GPU that the stub computes for.
 func stubGPU(t *testing.T, m *Machine) *stub.Control {
 	t.Helper()
 	c := stub.Use(t)
 	lib, err := cuda.Open()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	dev, err := lib.Device(0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	g, err := OpenGPU(dev, "cuda:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	g.About = Device{Key: "a GPU", Ceilings: m.CPU.Ceilings}
 	m.GPUs = []*GPUDevice{g}
 	t.Cleanup(func() {
@@ -57,9 +54,7 @@ func TestTasksGPU(t *testing.T) {
 			for _, shape := range task.Sizes[:2] {
 				b := Bench{Machine: m, Suite: Suite{Tasks: []*Task{task}, Devices: m.Devices(), Repeat: 1, Rounds: 1}}
 				samples, err := b.Turn(context.Background(), Turn{Task: task, Shape: shape, DType: dtype, From: 1, To: 1})
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				seen := map[string]int{}
 				for _, s := range samples {
 					copied := s.Memory == predict.Pageable || s.Memory == predict.Pinned
@@ -99,13 +94,9 @@ func TestWrongResultGPU(t *testing.T) {
 			}, close, err
 		}
 		o, err := task.open(context.Background(), m, Shape{{"n", 5000}}, Float32)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		r, err := o.prepare(context.Background(), way, m.GPUs[0].slot, memory)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for n := range 2 {
 			if _, err := r.run(context.Background()); err != nil {
 				t.Fatal(err)

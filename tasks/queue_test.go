@@ -25,9 +25,7 @@ func testWorks(t *testing.T, m *Machine, shapes int) []*Work {
 		}
 		for _, shape := range task.Sizes[:shapes] {
 			w, err := m.OpenWork(context.Background(), task, shape, Float32)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			works = append(works, w)
 		}
 	}
@@ -48,9 +46,7 @@ func testQueue(ctx context.Context, t *testing.T, shapes int) (*Machine, *stub.C
 	c := stubGPU(t, m)
 	works := testWorks(t, m, shapes)
 	q, err := m.NewQueue(ctx, "cuda:0", 2, works)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return m, c, works, q
 }
 
@@ -106,16 +102,12 @@ func TestQueueBesideGPT2(t *testing.T) {
 	m := testMachine(t)
 	stubGPU(t, m)
 	decode, err := Find(All(), []string{"gpt2.decode"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	slow := &waits{begun: make(chan struct{}), let: make(chan error)}
 	gpt2 := &Work{Task: decode[0], Shape: decode[0].Sizes[0], DType: Float32, opened: slow}
 	vectors := testWorks(t, m, 1)
 	q, err := m.NewQueue(ctx, "cuda:0", 2, append(vectors, gpt2))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	wrong := errors.New("a wrong result")
 	for _, want := range []error{nil, wrong} {
 		ended := make(chan error)

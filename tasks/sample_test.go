@@ -32,9 +32,7 @@ func TestSamples(t *testing.T) {
 	unknown := sampled()
 	unknown.H2DUs, unknown.SMClockMHz, unknown.Cold = 0, 0, false
 	var b bytes.Buffer
-	if err := WriteSamples(&b, []Sample{sampled(), unknown}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, WriteSamples(&b, []Sample{sampled(), unknown}))
 	if _, row, _ := strings.Cut(b.String(), "\n"); strings.Count(row, ",,") != 2 {
 		t.Errorf("times that were not measured are no empty cells:\n%s", row)
 	}
@@ -50,9 +48,7 @@ func TestSamples(t *testing.T) {
 // A damaged file names the line and the column.
 func TestSamplesDamaged(t *testing.T) {
 	var b bytes.Buffer
-	if err := WriteSamples(&b, []Sample{sampled()}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, WriteSamples(&b, []Sample{sampled()}))
 	good := b.String()
 	for _, c := range []struct{ from, to, want string }{
 		{good, "", "empty"},
@@ -78,9 +74,7 @@ func TestSamplesDamaged(t *testing.T) {
 
 func FuzzReadSamples(f *testing.F) {
 	var b bytes.Buffer
-	if err := WriteSamples(&b, []Sample{sampled()}); err != nil {
-		f.Fatal(err)
-	}
+	must(f, WriteSamples(&b, []Sample{sampled()}))
 	f.Add(b.String())
 	f.Fuzz(func(t *testing.T, text string) {
 		samples, err := ReadSamples(strings.NewReader(text))
@@ -88,9 +82,7 @@ func FuzzReadSamples(f *testing.F) {
 			return
 		}
 		var b bytes.Buffer
-		if err := WriteSamples(&b, samples); err != nil {
-			t.Fatal(err)
-		}
+		must(t, WriteSamples(&b, samples))
 		if again, err := ReadSamples(&b); err != nil || len(again) != len(samples) {
 			t.Errorf("%d samples were read again as %d: %v", len(samples), len(again), err)
 		}

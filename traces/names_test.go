@@ -5,6 +5,8 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+
+	"gpt2scope/internal/require"
 )
 
 // TestCall: what API calls do, by the names that the CUDA runtime and driver have for them.
@@ -94,15 +96,11 @@ func TestInside(t *testing.T) {
 	e := Plain(KindKernel, Stream(1, 0, 1, 7), "decode_kernel (Linear)", 1000, 100)
 	e.Inside = &Inside{Parts{10, 20, 60, 10}, 2, []Parts{{5, 15, 80, 0}, {}, {15, 25, 40, 20}}}
 	var b bytes.Buffer
-	if err := Write(&b, "", &Header{Process: 1}, []Event{e}); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, Write(&b, "", &Header{Process: 1}, []Event{e}))
 	read := func(text string) *Inside {
 		t.Helper()
 		_, events, err := Read(strings.NewReader(text))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if len(events) != 1 || events[0].Duration != 100 {
 			t.Fatalf("%d events: %+v", len(events), events)
 		}

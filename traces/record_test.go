@@ -14,6 +14,7 @@ import (
 	"strings"
 	"testing"
 
+	"gpt2scope/internal/require"
 	"gpt2scope/traces"
 	"gpt2scope/traces/internal/fixtures"
 	"gpt2scope/traces/internal/samples"
@@ -85,9 +86,7 @@ func TestRoundTrip(t *testing.T) {
 			t.Errorf("%s: compressed %v", name, isGzip)
 		}
 		gotHeader, got, err := traces.Read(&b)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if !reflect.DeepEqual(gotHeader, h) {
 			t.Errorf("header\n%+v, not\n%+v", gotHeader, h)
 		}
@@ -123,9 +122,7 @@ func asViewer(t *testing.T, file []byte) []line {
 	}
 	d := json.NewDecoder(bytes.NewReader(file))
 	d.UseNumber()
-	if err := d.Decode(&all); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, d.Decode(&all))
 	if all.DisplayTimeUnit != "ns" || all.BaseTimeNanoseconds != all.Gpt2scope.Base ||
 		all.Gpt2scope.Version != traces.Version {
 		t.Errorf("unit %q, base %d, header %+v", all.DisplayTimeUnit, all.BaseTimeNanoseconds, all.Gpt2scope)

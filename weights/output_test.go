@@ -142,10 +142,8 @@ func TestFolder(t *testing.T) {
 	}
 
 	// What cannot be a directory.
-	if err := errors.Join(os.Symlink("nowhere", "dangling"), os.Mkdir("empty/d", 0o777), os.Remove("empty/a"),
-		os.Rename("empty/d", "empty/a")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(os.Symlink("nowhere", "dangling"), os.Mkdir("empty/d", 0o777), os.Remove("empty/a"),
+		os.Rename("empty/d", "empty/a")))
 	for path, want := range map[string]string{"": "no name of a directory", "outside": "it is a file",
 		"dangling": "symbolic link", "empty": "a: cannot be written: it is a directory"} {
 		if err := (Folder{Path: path, Force: true}).Write(ctx, two("5")); err == nil || !strings.Contains(err.Error(), want) {

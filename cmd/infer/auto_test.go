@@ -21,9 +21,7 @@ import (
 func driverRoot(t *testing.T) string {
 	t.Helper()
 	root := t.TempDir()
-	if err := os.MkdirAll(filepath.Join(root, "dev"), 0o777); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.MkdirAll(filepath.Join(root, "dev"), 0o777))
 	writeFile(t, filepath.Join(root, "dev/nvidiactl"), "")
 	return root
 }
@@ -98,13 +96,9 @@ func parseAuto(t *testing.T, e ended) (r autoResult) {
 func keptRuns(t *testing.T) []auto.Record {
 	t.Helper()
 	path, err := auto.Path()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	h, err := auto.Read(path, time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return h.Records
 }
 
@@ -155,9 +149,7 @@ func slowCPU(t *testing.T, infer func(...string) ended) {
 	t.Helper()
 	infer(short...) // names the CPU
 	path, err := auto.Path()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	h, err := auto.Read(path, time.Now())
 	if err != nil || len(h.Records) == 0 {
 		t.Fatalf("%+v, %v", h, err)
@@ -170,9 +162,7 @@ func slowCPU(t *testing.T, infer func(...string) ended) {
 	if err == nil {
 		err = os.WriteFile(path, bytes.Repeat(append(line, '\n'), 20), 0o666)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 }
 
 // Where the CPU has been slow the GPU is taken, and its times are kept too.

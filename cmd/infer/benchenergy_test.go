@@ -95,9 +95,7 @@ func TestBenchEnergy(t *testing.T) {
 		}
 	}
 	out, err := energyCommand(t, meter200{time.Now()}, "--device", "cpu", "--threads", "1", "--phase", "decode")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	contains(t, out, "a test's counter, of this test; updated by ", "idle, with the model loaded: ", "mJ/token", "decode step, B=1, 32 tokens")
 	if strings.Contains(out, "prefill") || strings.Contains(out, "%!") {
 		t.Errorf("prefill was not asked for:\n%s", out)

@@ -52,19 +52,13 @@ func TestInfo(t *testing.T) {
 func logits(t *testing.T, name string, ids []int32, layers int) []float32 {
 	t.Helper()
 	model, err := gpt2.Random(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer model.Close()
 	s, err := gpt2.NewSession(context.Background(), model, executor.New(), gpt2.Options{Layers: gpt2.FirstLayers(layers)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer s.Close()
 	x, err := s.Logits(context.Background(), ids, gpt2.LogitsAll)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return x
 }
 
@@ -74,9 +68,7 @@ func TestEval(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "text")
 	writeFile(t, file, text)
 	model, err := gpt2.Random(tiny)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	ids := append([]int32{256}, model.Tokenizer.EncodeOrdinary(text)...)
 	model.Close()
 	for layers := 1; layers <= 2; layers++ {
@@ -249,9 +241,7 @@ func TestDumpNotFinite(t *testing.T) {
 	mustInfer(t, "export", "-m", tiny, "-o", dir, "--quiet")
 	path := filepath.Join(dir, "model.safetensors")
 	c, err := weights.Open(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var tensors []weights.Tensor
 	for x := range c.All() {
 		if x.Name == "transformer.ln_f.weight" {
@@ -266,9 +256,7 @@ func TestDumpNotFinite(t *testing.T) {
 		}
 		tensors = append(tensors, x)
 	}
-	if err := weights.Write(t.Context(), path, tensors, weights.WriteOptions{DType: weights.F32}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, weights.Write(t.Context(), path, tensors, weights.WriteOptions{DType: weights.F32}))
 	c.Close()
 	out := filepath.Join(t.TempDir(), "x.npy")
 	e := mustInfer(t, "dump", "-m", dir, "--ids", "1,2", "--stage", "ln_f", "-o", out, "--quiet")

@@ -44,9 +44,7 @@ func TestDevicesTools(t *testing.T) {
 	dir := t.TempDir()
 	for name, says := range map[string]string{"nsys": "NVIDIA Nsight Systems version 2025.3.2.474-253236389321v0", "ncu": "Copyright 2018\nVersion 2025.3.1.0 (build 36398880)",
 		"nvcc": "broken"} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\necho '"+says+"'\n"), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\necho '"+says+"'\n"), 0o755))
 	}
 	t.Setenv("PATH", dir+":/bin:/usr/bin")
 	contains(t, mustInfer(t, "devices").stdout, "\ntools\n", "nsys          2025.3.2.474 "+dir+"/nsys\n", "ncu           2025.3.1.0 "+dir, "does not say its version")

@@ -24,14 +24,10 @@ import (
 func TestFloorsAgree(t *testing.T) {
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
 	backend, err := cpu.New(cpu.Options{Threads: 1, DType: weights.BF16})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer backend.Close()
 	key, err := backend.CeilingsKey()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	set := ceilings.Set{Key: key, Device: "made up", Time: time.Now(), Values: []ceilings.Value{
 		{Name: "read", Unit: ceilings.GBs, Value: 160, Size: 1 << 10},
 		{Name: "read", Unit: ceilings.GBs, Value: 80, Size: 1 << 20},
@@ -39,15 +35,11 @@ func TestFloorsAgree(t *testing.T) {
 		{Name: ceilings.F32, Unit: ceilings.TFLOPs, Value: 4e-2},
 		{Name: ceilings.BF16, Unit: ceilings.TFLOPs, Value: 0.1},
 	}}
-	if err := ceilings.Store(context.Background(), set); err != nil {
-		t.Fatal(err)
-	}
+	must(t, ceilings.Store(context.Background(), set))
 	const past = 3
 	model := []string{"-m", tiny, "--dtype", "bf16", "--device", "cpu", "--threads", "1"}
 	m, err := gpt2.Random(tiny)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer m.Close()
 	phase := gpt2.Pass{Batch: 1, Tokens: 1, Logits: gpt2.LogitsLast, Sample: true}
 	plan := backend.Fuse(gpt2.Forward(m.Config, gpt2.FirstLayers(2), phase))
@@ -76,9 +68,7 @@ func TestFloorsAgree(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "run.json")
 	mustInfer(t, append(model, "--ids", "1,2,3", "-n", "2", "--ignore-eos", "--trace", file, "--no-baseline", "--quiet")...)
 	rows, err := csv.NewReader(strings.NewReader(mustInfer(t, "trace", "show", file, "--by", "stage", "--format", "csv").stdout)).ReadAll()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	column := map[string]int{}
 	for i, name := range rows[0] {
 		column[name] = i

@@ -157,9 +157,7 @@ func TestSpeculate(t *testing.T) {
 // TestTextAndIDs says that the text is that of the ids, whatever way they are shown.
 func TestTextAndIDs(t *testing.T) {
 	model, err := gpt2.Random(tiny)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer model.Close()
 	want := string(model.Tokenizer.Decode(generateJSON(t, generation...).IDs))
 	if got := mustInfer(t, generation...).stdout; got == "" || !strings.HasPrefix(want, got) || len(want)-len(got) >= utf8.UTFMax {

@@ -24,9 +24,7 @@ func withStub(t *testing.T, defines ...string) {
 	t.Setenv("GPT2SCOPE_CUDA_LIB", stub.Build(t, defines...))
 	stub.BLAS(t)
 	t.Setenv("XDG_CACHE_HOME", t.TempDir()) // where tuned products are stored too
-	if err := storeMadeUp(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, storeMadeUp())
 	t.Setenv("HOME", t.TempDir())
 }
 
@@ -34,27 +32,19 @@ func withStub(t *testing.T, defines ...string) {
 func storeStub(t *testing.T) {
 	t.Helper()
 	lib, err := cuda.Open()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	n, err := lib.DeviceCount()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for i := range n {
 		device, err := lib.Device(i)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		key, err := device.CeilingsKey()
 		set := madeUp(key)
 		set.Device = device.Info().Name
 		for i := range set.Values { // so low that floors are not 0.000 us
 			set.Values[i].Value /= 1e3
 		}
-		if err := errors.Join(err, ceilings.Store(t.Context(), set)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errors.Join(err, ceilings.Store(t.Context(), set)))
 	}
 }
 
@@ -67,9 +57,7 @@ func storeLow(t *testing.T) {
 		for i := range set.Values {
 			set.Values[i].Value /= 1e7
 		}
-		if err := ceilings.Store(t.Context(), set); err != nil {
-			t.Fatal(err)
-		}
+		must(t, ceilings.Store(t.Context(), set))
 	}
 }
 

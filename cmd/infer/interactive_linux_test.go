@@ -12,7 +12,11 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"gpt2scope/internal/require"
 )
+
+var must = require.NoError
 
 // terminal is a pseudo-terminal with infer on it.
 type terminal struct {
@@ -29,29 +33,19 @@ type terminal struct {
 func onTerminal(t *testing.T, args ...string) *terminal {
 	t.Helper()
 	keys, err := os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.IoctlSetPointerInt(int(keys.Fd()), unix.TIOCSPTLCK, 0); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, unix.IoctlSetPointerInt(int(keys.Fd()), unix.TIOCSPTLCK, 0))
 	n, err := unix.IoctlGetInt(int(keys.Fd()), unix.TIOCGPTN)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	tty, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|syscall.O_NOCTTY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer tty.Close()
 	term := &terminal{t: t, keys: keys, infer: exec.Command(os.Args[0], args...), ended: make(chan error, 1)}
 	c := term.infer
 	c.Env = append(os.Environ(), asInfer+"=1", "GOMAXPROCS=2", "TERM=xterm")
 	c.Stdin, c.Stdout, c.Stderr = tty, tty, tty
 	c.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
-	if err := c.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.Start())
 	t.Cleanup(func() { c.Process.Kill(); keys.Close() })
 	go func() {
 		buf := make([]byte, 4096)
@@ -149,9 +143,7 @@ func TestInteractiveEnds(t *testing.T) {
 	mode := func() uint32 {
 		t.Helper()
 		state, err := unix.IoctlGetTermios(int(term.keys.Fd()), unix.TCGETS)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return state.Lflag & (unix.ICANON | unix.ECHO | unix.ISIG)
 	}
 	const before = unix.ICANON | unix.ECHO | unix.ISIG // of a new terminal; by now the program may have changed it
@@ -163,13 +155,9 @@ func TestInteractiveEnds(t *testing.T) {
 	}
 	// Held open, so that the state can be read after the program.
 	hold, err := os.OpenFile("/proc/"+fmt.Sprint(term.infer.Process.Pid)+"/fd/0", os.O_RDWR|syscall.O_NOCTTY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer hold.Close()
-	if err := term.infer.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
+	must(t, term.infer.Process.Signal(syscall.SIGTERM))
 	for began := time.Now(); mode() != before; time.Sleep(time.Millisecond) {
 		if time.Since(began) > time.Minute {
 			t.Fatalf("the terminal is left in another mode: %x, before %x", mode(), before)

@@ -33,14 +33,10 @@ func resultOf(t *testing.T, dir string) (r layers.Result) {
 func rowsOf(t *testing.T, dir string) (rows []map[string]string) {
 	t.Helper()
 	f, err := os.Open(filepath.Join(dir, "layers.csv"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer f.Close()
 	all, err := csv.NewReader(f).ReadAll()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, line := range all[1:] {
 		row := map[string]string{}
 		for i, name := range all[0] {

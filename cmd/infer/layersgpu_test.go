@@ -35,9 +35,7 @@ func TestGPULayers(t *testing.T) {
 			}
 		}
 		model, err := gpt2.Random(tiny)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		info := mustInfer(t, "info", "-m", tiny, "--device", "cuda", "--mode", mode, "--layers", "2", "--prompt-len", "16", "--past", "8").stdout
 		if want := humanize.Size(int64(r.Variants[1].Metrics["predicted memory"].Median)); !strings.Contains(info, "GPU memory  "+want) {
 			t.Errorf("mode %s: %s are predicted; info has\n%s", mode, want, info)

@@ -28,13 +28,9 @@ func recordingFile(t *testing.T) string {
 	r.Add(learn.Result{Number: 6, Parts: []learn.Part{{Device: learn.OnCPU, Data: d}, {Device: learn.OnGPU, Data: d}}})
 	file := filepath.Join(t.TempDir(), "lessons.json.gz")
 	f, err := os.Create(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer f.Close()
-	if err := r.Write(f); err != nil {
-		t.Fatal(err)
-	}
+	must(t, r.Write(f))
 	return file
 }
 

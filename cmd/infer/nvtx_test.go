@@ -28,9 +28,7 @@ type recorded struct {
 func recordRanges(t *testing.T, args ...string) []recorded {
 	t.Helper()
 	root, err := filepath.Abs("../..")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	missing := t.Skipf
 	if os.Getenv("GPT2SCOPE_REQUIRE_NVTX") == "1" {
 		missing = t.Fatalf
@@ -78,15 +76,11 @@ func TestNVTX(t *testing.T) {
 	events := recordRanges(t, "-p", text, "-n", fmt.Sprint(tokens), "--layers", fmt.Sprint(layers), "--temp", "0", "--ignore-eos")
 
 	model, err := cli.DefaultModel()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer model.Close()
 	ids := model.Tokenizer.Encode(text)
 	backend, err := cpu.New(cpu.Options{Threads: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer backend.Close()
 
 	domain, categories := "", map[string]string{}

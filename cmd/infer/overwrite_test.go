@@ -13,9 +13,7 @@ import (
 func contents(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	files := map[string]string{}
 	for _, e := range entries {
 		data := readFile(t, filepath.Join(dir, e.Name()))
@@ -39,12 +37,8 @@ func TestExportKeepsItsSource(t *testing.T) {
 	mustInfer(t, "export", "-m", tiny, "-o", "model")
 	before := contents(t, "model")
 	here, err := os.Getwd()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(os.Symlink("model", "link"), os.Symlink(filepath.Join(here, "link"), "link2"), os.Mkdir("sub", 0o777)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, errors.Join(os.Symlink("model", "link"), os.Symlink(filepath.Join(here, "link"), "link2"), os.Mkdir("sub", 0o777)))
 	for _, source := range []string{"model", "link"} {
 		for _, out := range []string{"model", "./model/", "sub/../model", filepath.Join(here, "model"), "link", "link/", "link2"} {
 			for _, force := range []string{"--force=false", "--force"} {
@@ -67,9 +61,7 @@ func TestExportKeepsItsSource(t *testing.T) {
 	unchanged(t, "sub", want)
 
 	// A link in a forced directory is replaced: what it points to stays.
-	if err := errors.Join(os.Remove("other/model.safetensors"), os.Symlink("../model/model.safetensors", "other/model.safetensors")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(os.Remove("other/model.safetensors"), os.Symlink("../model/model.safetensors", "other/model.safetensors")))
 	mustInfer(t, "export", "-m", "model", "--layers", "1", "-o", "other", "--force")
 	unchanged(t, "model", before)
 	if e := mustInfer(t, "info", "-m", "other"); !strings.Contains(e.stdout, "layers 1 of 1") {
@@ -87,11 +79,9 @@ func TestOutputsKeepInputs(t *testing.T) {
 		writeFile(t, name, text)
 	}
 	writeFile(t, "copy.gguf", string(gguf))
-	if err := errors.Join(os.Symlink("model", "link"), os.Symlink("prompt", "soft"), os.Link("ids", "hard"), os.Symlink("copy.gguf", "gguf-link"),
+	must(t, errors.Join(os.Symlink("model", "link"), os.Symlink("prompt", "soft"), os.Link("ids", "hard"), os.Symlink("copy.gguf", "gguf-link"),
 		os.Mkdir("results", 0o777), os.WriteFile("results/layers.csv", []byte("a text"), 0o666), os.Link("prompt", "results/layers.json"),
-		os.WriteFile("b.json", []byte("a recording"), 0o666), os.WriteFile("b.csv", []byte("samples"), 0o666), os.WriteFile("results/samples.csv", []byte("more"), 0o666)); err != nil {
-		t.Fatal(err)
-	}
+		os.WriteFile("b.json", []byte("a recording"), 0o666), os.WriteFile("b.csv", []byte("samples"), 0o666), os.WriteFile("results/samples.csv", []byte("more"), 0o666)))
 	for _, c := range []string{
 		"dump -m model --stage ln_f -p x -o model/model.safetensors",
 		"dump -m model --stage ln_f -p x -o link/config.json",

@@ -45,9 +45,7 @@ func startWith(t *testing.T, stdin *os.File, args ...string) *process {
 	if p.stdout, err = p.StdoutPipe(); err != nil {
 		t.Fatal(err)
 	}
-	if err := p.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, p.Start())
 	t.Cleanup(func() { p.Process.Kill() })
 	return p
 }
@@ -55,16 +53,12 @@ func startWith(t *testing.T, stdin *os.File, args ...string) *process {
 // TestBothStreamsInOneFile checks that the closing line begins a line of its own after 2>&1.
 func TestBothStreamsInOneFile(t *testing.T) {
 	f, err := os.Create(filepath.Join(t.TempDir(), "both"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer f.Close()
 	c := exec.Command(os.Args[0], "-n", "8", "-s", "2", "--device", "cpu", "-m", tiny, "--ids", "1,2")
 	c.Env = append(os.Environ(), asInfer+"=1")
 	c.Stdout, c.Stderr = f, f
-	if err := c.Run(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.Run())
 	both, err := os.ReadFile(f.Name())
 	if err != nil || !bytes.Contains(both, []byte("\ncpu (")) {
 		t.Errorf("error %v; both streams have %q", err, both)
@@ -78,9 +72,7 @@ const prompt = time.Minute
 // output when the process has ended, which must be at once.
 func (p *process) interrupt(t *testing.T, signal os.Signal) string {
 	t.Helper()
-	if err := p.Process.Signal(signal); err != nil {
-		t.Fatal(err)
-	}
+	must(t, p.Process.Signal(signal))
 	since := time.Now()
 	rest, _ := io.ReadAll(p.stdout)
 	p.Wait()
@@ -178,9 +170,7 @@ func TestPipedPrompt(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r, w, err := os.Pipe()
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			defer r.Close()
 			defer w.Close()
 			if c.write {
@@ -217,13 +207,9 @@ func TestInterrupt(t *testing.T) {
 	writeFile(t, ids, strings.Repeat("1 ", 8000))
 	writeFile(t, text, strings.Repeat("To be, or not to be ", 4000))
 	fifo := filepath.Join(dir, "fifo")
-	if err := syscall.Mkfifo(fifo, 0o666); err != nil {
-		t.Fatal(err)
-	}
+	must(t, syscall.Mkfifo(fifo, 0o666))
 	stdin, pipe, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer stdin.Close()
 	defer pipe.Close() // nothing ever comes through it
 	t.Run("beside one another", func(t *testing.T) {
@@ -290,9 +276,7 @@ func TestHangup(t *testing.T) {
 	if err == nil {
 		err = c.Start()
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if _, err := io.ReadFull(stdout, make([]byte, 10)); err != nil {
 		t.Fatal(err)
 	}

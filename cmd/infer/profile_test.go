@@ -100,9 +100,7 @@ func TestOverheadOfSeveralPrefills(t *testing.T) {
 	}
 	n := out.Timings.Prefills
 	trace, err := load.Load(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	i := slices.IndexFunc(trace.Header.Overhead, func(o traces.Overhead) bool { return o.Phase == "prefill" })
 	if out.Shifts < 2 || n != 1+out.Shifts || i < 0 {
 		t.Fatalf("%d prefills, %d shifts, overhead %+v", n, out.Shifts, trace.Header.Overhead)

@@ -21,9 +21,7 @@ var update = flag.Bool("update", false, "write the files that tests compare with
 func TestPlanOfSamples(t *testing.T) {
 	withStub(t)
 	root, err := filepath.Abs("../..")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	c := exec.Command(os.Args[0], "info", "-m", "weights/shakespeare", "--layers", "1", "--device", "cuda", "--prompt-len", "6", "--json")
 	c.Dir = root
 	c.Env = append(os.Environ(), asInfer+"=1")
@@ -37,9 +35,7 @@ func TestPlanOfSamples(t *testing.T) {
 	unmarshal(t, string(text), &info)
 	info.GPU = nil // the plan alone
 	var plan bytes.Buffer
-	if err := cli.WriteJSON(&plan, info); err != nil {
-		t.Fatal(err)
-	}
+	must(t, cli.WriteJSON(&plan, info))
 	isStored(t, filepath.Join(root, "traces/samples/plan.json"), plan.Bytes())
 }
 
@@ -47,9 +43,7 @@ func TestPlanOfSamples(t *testing.T) {
 func isStored(t *testing.T, path string, text []byte) {
 	t.Helper()
 	if *update {
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o777), os.WriteFile(path, text, 0o666)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errors.Join(os.MkdirAll(filepath.Dir(path), 0o777), os.WriteFile(path, text, 0o666)))
 	}
 	if stored, err := os.ReadFile(path); err != nil || !bytes.Equal(stored, text) {
 		t.Errorf("%s is out of date (%v); go test ./cmd/infer -run %s -update writes it", path, err, t.Name())

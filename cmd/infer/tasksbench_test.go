@@ -25,9 +25,7 @@ func TestTasksBench(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "out")
 	out := mustInfer(t, append(quickTasks, "--device", "cpu", "-o", dir)...).stdout
 	samples, err := tasks.ReadFiles(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	contains(t, out, cli.Count(len(samples), "sample")+" are in "+dir)
 	seen := map[string]int{}
 	for _, s := range samples {
@@ -67,9 +65,7 @@ func TestTasksBenchGPU(t *testing.T) {
 		dirs[shard] = filepath.Join(t.TempDir(), "out")
 		mustInfer(t, append(quickTasks, "--device", "all", "--tasks", "reduce,gpt2.generate", "--shard", shard, "-o", dirs[shard])...)
 		samples, err := tasks.ReadFiles(dirs[shard])
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for _, s := range samples {
 			key := strings.Join([]string{s.Task, s.Shape, s.DType, s.Device, s.Variant, string(s.Memory)}, " ")
 			if s.Repeat == 1 && cases[key] {

@@ -49,13 +49,9 @@ func someSamples(t *testing.T) string {
 	last[0].Variant, last[1].Disturbed, last[2].FloorUs = "scalar", true, 0
 	path := filepath.Join(t.TempDir(), tasks.SamplesFile)
 	f, err := os.Create(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer f.Close()
-	if err := tasks.WriteSamples(f, all); err != nil {
-		t.Fatal(err)
-	}
+	must(t, tasks.WriteSamples(f, all))
 	return path
 }
 
@@ -68,14 +64,10 @@ func TestTasksFit(t *testing.T) {
 	contains(t, e.stdout, "fitted to 128 measurements of 64 shapes", "vector.add", "other tasks", "cpu", "cuda")
 	contains(t, e.stderr, "left out: 1 that other programs may have slowed", "; 1 without a floor", "infer: the model is in "+file+";")
 	f, err := os.Open(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer f.Close()
 	m, err := predict.Read(f)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	gpu, known := m.Device(&predict.Row{Processor: "cuda:0 of large", Device: "cuda:0"})
 	w := predict.Work{Task: "vector.add", DType: "float32", FLOPs: 1e6, Bytes: 12e6, BytesIn: 8e6, BytesOut: 4e6, Steps: 1, FloorUs: 3, Memory: predict.Pinned}
 	if p := m.Predict(gpu, &w); !known || !p.InDomain || math.Abs(p.Us/(20+3.6+240)-1) > 0.15 {
@@ -84,9 +76,7 @@ func TestTasksFit(t *testing.T) {
 	plain := readFile(t, samples)
 	packed := filepath.Join(dir, "samples.csv.gz")
 	g, err := os.Create(packed)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	z := gzip.NewWriter(g)
 	z.Write(plain)
 	z.Close()

@@ -42,9 +42,7 @@ func taskSamples(t *testing.T) string {
 	}
 	path := filepath.Join(t.TempDir(), "samples.csv")
 	var b bytes.Buffer
-	if err := tasks.WriteSamples(&b, all); err != nil {
-		t.Fatal(err)
-	}
+	must(t, tasks.WriteSamples(&b, all))
 	writeFile(t, path, b.String())
 	return path
 }

@@ -23,9 +23,7 @@ func traceFile(t *testing.T, h *traces.Header, events ...traces.Event) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "run.json")
 	var b bytes.Buffer
-	if err := traces.Write(&b, "", h, events); err != nil {
-		t.Fatal(err)
-	}
+	must(t, traces.Write(&b, "", h, events))
 	writeFile(t, path, b.String())
 	return path
 }

@@ -29,9 +29,7 @@ func TestTraceExports(t *testing.T) {
 			}
 		case "pprof":
 			p, err := profile.Parse(bytes.NewReader(data))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			sum := int64(0)
 			for _, s := range p.Sample {
 				sum += s.Value[0]

@@ -161,9 +161,7 @@ func TestSummariesOfSamples(t *testing.T) {
 	}
 	for _, capture := range captures {
 		tr, err := load.Load(capture)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for _, by := range tables.Bys {
 			if (by == tables.ByRange || by == tables.ByProcess) && filepath.Ext(capture) != ".sqlite" { // one program's are enough
 				continue
@@ -173,9 +171,7 @@ func TestSummariesOfSamples(t *testing.T) {
 			}
 			base, _, _ := strings.Cut(filepath.Base(capture), ".")
 			var b bytes.Buffer
-			if err := tracecmd.Show(&b, tr, tracecmd.ShowOptions{By: by, Format: "csv", GPU: -1}); err != nil {
-				t.Fatal(err)
-			}
+			must(t, tracecmd.Show(&b, tr, tracecmd.ShowOptions{By: by, Format: "csv", GPU: -1}))
 			isStored(t, fmt.Sprintf("%ssummaries/%s.%s.csv", dir, base, by), b.Bytes())
 		}
 	}

@@ -44,9 +44,7 @@ func open(t testing.TB, version uint32, o cupti.Options) (*cupti.Recorder, *fake
 	t.Helper()
 	c := prepare(t, version)
 	rec, err := cupti.Open(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() {
 		c.Fail("", 0)
 		rec.Close()

@@ -16,6 +16,7 @@ import (
 	"gpt2scope/cuda/cupti"
 	"gpt2scope/cuda/cupti/testdata/fake"
 	"gpt2scope/cuda/inject"
+	"gpt2scope/internal/require"
 	"gpt2scope/traces"
 	"gpt2scope/traces/tables"
 
@@ -186,16 +187,10 @@ func run(t *testing.T, name string, o inject.Options) (*inject.Run, *traces.Trac
 		o.Limit = 1 << 26
 	}
 	r, err := inject.Record(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	trace, err := r.Trace()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := r.Close(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
+	require.NoError(t, r.Close())
 	if left, _ := os.ReadDir(os.Getenv("TMPDIR")); len(left) > 0 {
 		t.Errorf("%v was left behind", left)
 	}

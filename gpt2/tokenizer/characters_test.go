@@ -7,13 +7,12 @@ import (
 	"testing"
 
 	"gpt2scope/gpt2/tokenizer"
+	"gpt2scope/internal/require"
 )
 
 func TestCharacters(t *testing.T) {
 	tok, err := tokenizer.Characters([]string{"\n", " ", "é", "R", "O"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if ids := tok.Encode("RO é\n"); !slices.Equal(ids, []int32{3, 4, 1, 2, 0}) || string(tok.Decode(ids)) != "RO é\n" {
 		t.Errorf("%v, %q", ids, tok.Decode(ids))
 	}

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"gpt2scope/internal/chart"
+	"gpt2scope/internal/require"
 )
 
 // Pictures of an earlier album are removed, other files are not; after Ctrl-C nothing is written; text is no markup.
@@ -26,9 +27,7 @@ func TestWrite(t *testing.T) {
 		t.Errorf("after Ctrl-C the directory has %v", entries)
 	}
 	for _, name := range []string{"none.png", "none.svg", "other.png"} {
-		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o666); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), nil, 0o666))
 	}
 	if n, err := a.Write(t.Context(), dir); err != nil || n != 1 {
 		t.Fatalf("%d pictures, %v", n, err)

@@ -12,7 +12,11 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"gpt2scope/internal/require"
 )
+
+var must = require.NoError
 
 // element is one of an SVG document.
 type element struct {
@@ -55,9 +59,7 @@ func read(t *testing.T, svg []byte) (all []element) {
 func svg(t *testing.T, p Panel) []element {
 	t.Helper()
 	text, err := Picture{Title: "a title", Panels: []Panel{p}}.SVG()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return read(t, text)
 }
 
@@ -217,9 +219,7 @@ func TestHostileText(t *testing.T) {
 	rows := Panel{X: Axis{Name: hostile}, Kinds: []string{hostile}, Rows: []Row{bar(hostile, Exactly(1), hostile)}}
 	picture := Picture{Title: hostile, Panels: []Panel{p, rows}}
 	text, err := picture.SVG()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	read(t, text)
 	page, err := picture.HTML()
 	if err != nil || strings.Contains(string(page), "<script") || strings.ContainsAny(string(page), "\x00\x1b") {
@@ -274,9 +274,7 @@ func TestAnyNumbers(t *testing.T) {
 func TestFormats(t *testing.T) {
 	p := Picture{Title: "a", Panels: []Panel{{Series: []Series{{Points: Points([]float64{1, 2}, []float64{3, 4})}}}}}
 	one, err := p.PNG()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if other, _ := p.PNG(); !bytes.Equal(one, other) {
 		t.Error("the same data give another PNG")
 	}
@@ -284,9 +282,7 @@ func TestFormats(t *testing.T) {
 		t.Errorf("the PNG is %v, %v", image.Bounds(), err)
 	}
 	page, err := p.HTML()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, m := range regexp.MustCompile(`(fill|stroke)="#[0-9A-F]{6}"`).FindAllString(string(page), -1) {
 		if !strings.Contains(string(Style()), m) {
 			t.Errorf("the style has nothing for %s", m)

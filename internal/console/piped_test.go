@@ -9,28 +9,26 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"gpt2scope/internal/require"
 )
+
+var must = require.NoError
 
 func TestPiped(t *testing.T) {
 	file := func(text string) *os.File {
 		t.Helper()
 		path := filepath.Join(t.TempDir(), "file")
-		if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(path, []byte(text), 0o666))
 		f, err := os.Open(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		t.Cleanup(func() { f.Close() })
 		return f
 	}
 	pipe := func(after time.Duration, text string, end bool) *os.File {
 		t.Helper()
 		r, w, err := os.Pipe()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		go func() {
 			time.Sleep(after)
 			w.WriteString(text)
@@ -42,14 +40,10 @@ func TestPiped(t *testing.T) {
 		return r
 	}
 	null, err := os.Open(os.DevNull)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer null.Close()
 	zero, err := os.Open("/dev/zero")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer zero.Close()
 	closed := file("text")
 	closed.Close()

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"gpt2scope/internal/require"
 )
 
 func pipe(t *testing.T) string {
@@ -42,9 +44,7 @@ func TestPipe(t *testing.T) {
 		writer <- w
 	}()
 	r, err := Open(ctx, path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	w := <-writer
 	defer w.Close()
 	if _, err := io.WriteString(w, "text"); err != nil {
@@ -67,9 +67,7 @@ func TestPipe(t *testing.T) {
 func TestRead(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "file")
-	if err := os.WriteFile(file, []byte("12345"), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(file, []byte("12345"), 0o666))
 	if data, err := Read(file, 5); string(data) != "12345" || err != nil {
 		t.Errorf("%q, %v", data, err)
 	}

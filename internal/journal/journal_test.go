@@ -9,7 +9,11 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"gpt2scope/internal/require"
 )
+
+var must = require.NoError
 
 // row is a measurement.
 type row struct {
@@ -25,9 +29,7 @@ var configuration = map[string]any{"model": "m", "repeat": 3, "phases": []string
 func open(t *testing.T, dir string, configuration map[string]any) *Journal[row] {
 	t.Helper()
 	j, err := format.Open(dir, configuration)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { j.Close() })
 	return j
 }
@@ -38,15 +40,11 @@ func filled(t *testing.T) (dir string, lines []string) {
 	dir = t.TempDir()
 	j := open(t, dir, configuration)
 	for i := range 2 {
-		if err := j.Add(fmt.Sprint("task ", i), []row{{Value: i + 1}}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, j.Add(fmt.Sprint("task ", i), []row{{Value: i + 1}}))
 	}
 	j.Close()
 	data, err := os.ReadFile(filepath.Join(dir, format.File))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return dir, strings.SplitAfter(string(data), "\n")[:3]
 }
 
@@ -55,9 +53,7 @@ func TestGoesOn(t *testing.T) {
 	dir, lines := filled(t)
 	whole, path := strings.Join(lines, ""), filepath.Join(dir, format.File)
 	for cut := range len(whole) + 1 {
-		if err := os.WriteFile(path, []byte(whole[:cut]), 0o666); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(path, []byte(whole[:cut]), 0o666))
 		j, err := format.Open(dir, configuration)
 		if err != nil {
 			t.Fatalf("cut at %d: %v", cut, err)
@@ -66,9 +62,7 @@ func TestGoesOn(t *testing.T) {
 		if len(j.Rows()) != n || j.Done("task 0") != (n > 0) || j.Done("task 1") != (n > 1) {
 			t.Fatalf("cut at %d: %+v", cut, j.Rows())
 		}
-		if err := j.Add("task 2", nil); err != nil {
-			t.Fatal(err)
-		}
+		must(t, j.Add("task 2", nil))
 		j.Close()
 		if j, err = format.Open(dir, configuration); err != nil || !j.Done("task 2") || len(j.Rows()) != n {
 			t.Fatalf("cut at %d, after another task: %v", cut, err)
@@ -92,9 +86,7 @@ func TestRefuses(t *testing.T) {
 		strings.Replace(lines[0], `["decode"]`, `["decode","x"]`, 1): `expected phases ["decode"], found ["decode","x"]`,
 		string(bytes.Repeat([]byte{0}, 100)) + "\n" + lines[1]:       "damaged",
 	} {
-		if err := os.WriteFile(path, []byte(content), 0o666); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(path, []byte(content), 0o666))
 		j, err := format.Open(dir, configuration)
 		if err == nil {
 			j.Close()
@@ -111,9 +103,7 @@ func TestRefuses(t *testing.T) {
 func TestDirectory(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "file")
-	if err := os.WriteFile(file, nil, 0o666); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(file, nil, 0o666))
 	for _, d := range []string{file, filepath.Join(file, "below"), "/proc/none"} {
 		if _, err := format.Open(d, configuration); err == nil || !strings.Contains(err.Error(), d) {
 			t.Errorf("%s: %v", d, err)
@@ -134,9 +124,7 @@ func parts(t *testing.T, count int) (dirs []string) {
 		dirs = append(dirs, t.TempDir())
 		j := open(t, dirs[i-1], c)
 		for _, task := range Of(shard, []int{0, 1, 2, 3, 4, 5}) {
-			if err := j.Add(fmt.Sprint("task ", task), []row{{task + 1, time.Unix(int64(task), 0).UTC()}}); err != nil {
-				t.Fatal(err)
-			}
+			must(t, j.Add(fmt.Sprint("task ", task), []row{{task + 1, time.Unix(int64(task), 0).UTC()}}))
 		}
 		j.Close()
 	}
@@ -170,17 +158,13 @@ func TestMerge(t *testing.T) {
 		}
 		dir, c := filepath.Join(t.TempDir(), "all"), map[string]any{"model": "m"}
 		for range 2 { // saved again, it stays
-			if err := format.Save(dir, c, tasks); err != nil {
-				t.Fatal(err)
-			}
+			must(t, format.Save(dir, c, tasks))
 		}
 		j := open(t, dir, c)
 		if len(j.Rows()) != 6 {
 			t.Errorf("%d rows were saved", len(j.Rows()))
 		}
-		if err := j.Add("other", nil); err != nil {
-			t.Fatal(err)
-		}
+		must(t, j.Add("other", nil))
 		j.Close()
 		if err := format.Save(dir, c, tasks); err == nil || !strings.Contains(err.Error(), "'other', which no part holds") {
 			t.Errorf("a directory with more: %v", err)
@@ -211,9 +195,7 @@ func TestMergeRefuses(t *testing.T) {
 		if err != nil || !strings.Contains(string(data), change.old) {
 			t.Fatalf("no %q in %s: %v", change.old, data, err)
 		}
-		if err := os.WriteFile(path, []byte(strings.Replace(string(data), change.old, change.new, 1)), 0o666); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(path, []byte(strings.Replace(string(data), change.old, change.new, 1)), 0o666))
 		if _, _, err := merged(dirs...); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") ||
 			!strings.Contains(err.Error(), dirs[0]) && !strings.Contains(err.Error(), dirs[1]) {
 			t.Errorf("expected %q, found %v", want, err)

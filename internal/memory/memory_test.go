@@ -5,6 +5,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"gpt2scope/internal/require"
 )
 
 func TestLeft(t *testing.T) {
@@ -31,9 +33,7 @@ func TestLeft(t *testing.T) {
 		root := t.TempDir()
 		for file, text := range c.files {
 			path := filepath.Join(root, file)
-			if err := cmp.Or(os.MkdirAll(filepath.Dir(path), 0o777), os.WriteFile(path, []byte(text), 0o666)); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, cmp.Or(os.MkdirAll(filepath.Dir(path), 0o777), os.WriteFile(path, []byte(text), 0o666)))
 		}
 		if left, by := left(root, root); left != c.want || by != c.by {
 			t.Errorf("%s: %d%s, expected %d%s", name, left, by, c.want, c.by)

@@ -3,6 +3,8 @@ package table
 import (
 	"bytes"
 	"testing"
+
+	"gpt2scope/internal/require"
 )
 
 type row struct {
@@ -22,9 +24,7 @@ var columns = []Column[row]{
 // A table is aligned, sorted by what its heading says, and CSV has all columns with all digits.
 func TestTable(t *testing.T) {
 	rows := []row{{"a\tb\x1b[31m\u009b", 1500, 12345}, {"c", 20, 1}, {"d", 0, 2}}
-	if err := Sort(rows, columns, "TIME", "text", OneSection); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, Sort(rows, columns, "TIME", "text", OneSection))
 	if err := Sort(rows, columns, "zebra", "text", OneSection); err == nil || err.Error() != "it must be one of stage, time, calls, gb/s" {
 		t.Errorf("a column that is not there: %v", err)
 	}

@@ -4,13 +4,13 @@ import (
 	"html"
 	"strings"
 	"testing"
+
+	"gpt2scope/internal/require"
 )
 
 func TestHead(t *testing.T) {
 	page, err := New("{{template \"head\" .Head}}<body>{{.Text}}{{with .Head.Script}}<script>{{.}}</script>{{end}}</body>\n</html>\n", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for name, c := range map[string]struct {
 		head   Head
 		policy string
@@ -21,9 +21,7 @@ func TestHead(t *testing.T) {
 		"script": {Head{Script: "f()"}, "script-src 'sha256-", []string{"<script>f()</script>"}},
 	} {
 		var b strings.Builder
-		if err := page.Execute(&b, map[string]any{"Head": c.head, "Text": "<script>bad()</script>"}); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, page.Execute(&b, map[string]any{"Head": c.head, "Text": "<script>bad()</script>"}))
 		if !strings.HasPrefix(b.String(), "<!doctype html>\n<html lang=\"en\">\n<head>\n") || strings.Contains(b.String(), "<script>bad") {
 			t.Errorf("%s: %s", name, &b)
 		}

@@ -12,8 +12,11 @@ import (
 	"gpt2scope/internal/album"
 	"gpt2scope/internal/chart"
 	"gpt2scope/internal/chromium"
+	"gpt2scope/internal/require"
 	"gpt2scope/layers"
 )
+
+var must = require.NoError
 
 // pick returns the points of a series by its name's beginning, nil if there is none.
 func pick(all []album.Picture, name string, panel int, series string) []chart.Point {
@@ -111,19 +114,13 @@ func TestLines(t *testing.T) {
 func written(t *testing.T, r *layers.Result) map[string]string {
 	t.Helper()
 	dir := t.TempDir()
-	if err := Write(t.Context(), dir, r, "the tables"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, Write(t.Context(), dir, r, "the tables"))
 	files, err := filepath.Glob(filepath.Join(dir, "*"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	all := map[string]string{}
 	for _, f := range files {
 		data, err := os.ReadFile(f)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		all[filepath.Base(f)] = string(data)
 	}
 	return all
@@ -178,9 +175,7 @@ func TestPageInBrowser(t *testing.T) {
 			const shown = [...document.querySelectorAll("svg")].map((e) => e.getBoundingClientRect().width / e.viewBox.baseVal.width).filter((x) => x > 0);
 			return { over: document.documentElement.scrollWidth - innerWidth, shown: shown.length, letters: 12 * Math.min(...shown) };
 		})()`))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if got.Over > 0 || got.Shown != 4 || got.Letters < 9 {
 			t.Errorf("in a window of %d pixels the page is %+v", width, got)
 		}

@@ -9,8 +9,11 @@ import (
 
 	"gpt2scope/internal/chart"
 	"gpt2scope/internal/chromium"
+	"gpt2scope/internal/require"
 	"gpt2scope/learn"
 )
+
+var must = require.NoError
 
 func results() []learn.Result {
 	var all []learn.Result
@@ -32,9 +35,7 @@ func results() []learn.Result {
 
 func TestPage(t *testing.T) {
 	var b bytes.Buffer
-	if err := Write(&b, results()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, Write(&b, results()))
 	rest := b.String()
 	for _, part := range []string{"<h2>1. ", "<td>3.33 ms</td>", "What was found.", "<svg ", "Since it is", "<h2>2. "} {
 		if _, rest, _ = strings.Cut(rest, part); rest == "" {
@@ -59,14 +60,10 @@ func TestPage(t *testing.T) {
 func TestPageInBrowser(t *testing.T) {
 	all, drawn := results(), 0
 	shipped, err := learn.Shipped()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, l := range learn.All() {
 		r, err := learn.Judge(t.Context(), l, shipped)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		all = append(all, r)
 	}
 	for _, r := range all {
@@ -104,9 +101,7 @@ func TestPageInBrowser(t *testing.T) {
 	for window, letters := range map[int64]float64{1440: 11, 800: 11, 390: 11} {
 		b.Show(window, 900)
 		got, err := chromedp.Run(b.Context, chromedp.Evaluate[seen](look))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if got.Over > 0 || got.Pictures != drawn || got.Letters < letters || len(got.Outside) > 0 || !got.Styled {
 			t.Errorf("in a window of %d pixels the page is %+v", window, got)
 		}

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"gpt2scope/gpt2"
+	"gpt2scope/internal/require"
 	"gpt2scope/nvtx"
 	"gpt2scope/nvtx/annotate"
 )
@@ -11,9 +12,7 @@ import (
 func plan(t *testing.T) *gpt2.Plan {
 	t.Helper()
 	m, err := gpt2.Random("random:L=2,C=64,NH=4,V=257,T=64")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return gpt2.Forward(m.Config, []int{0, 1}, gpt2.Pass{Batch: 1, Tokens: 1, Logits: gpt2.LogitsLast, Sample: true})
 }
 

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"gpt2scope/internal/require"
 	"gpt2scope/predict"
 )
 
@@ -36,9 +37,7 @@ func rows() (all []predict.Row) {
 // launches decide.
 func TestCheck(t *testing.T) {
 	result, err := Check(t.Context(), rows())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if len(result.Scores) != 12 || result.Rows != 256 || result.Shapes != 128 || result.Noise != 0 {
 		t.Errorf("%d scores of %+v", len(result.Scores), result)
 	}
@@ -63,9 +62,7 @@ func TestCheck(t *testing.T) {
 // What is held out of a fit is graded, and nothing else.
 func TestHoldOut(t *testing.T) {
 	all, err := predict.Medians(rows())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, s := range Splits(all) {
 		held := map[string]int{}
 		for i := range all {
@@ -83,9 +80,7 @@ func TestHoldOut(t *testing.T) {
 				return fitted{}, nil
 			}
 			_, err := holdOut(t.Context(), all, func(r *predict.Row) bool { return s.group(r) == name }, way{fit: fit})
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 		}
 	}
 	if _, err := Check(t.Context(), nil); err == nil {

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"gpt2scope/gpt2"
+	"gpt2scope/internal/require"
 	"gpt2scope/reference"
 )
 
@@ -13,15 +14,11 @@ import (
 // in both layouts of weights, with and without bias, for all rows and for the last of each sequence.
 func TestReferenceProducts(t *testing.T) {
 	m, err := gpt2.Random("random:L=1,C=24,NH=2,V=37,T=16")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer m.Close()
 	const B, T = 2, 3
 	prepared, err := New().Prepare(t.Context(), m, gpt2.Options{Layers: []int{0}, Batch: B, Context: 16})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer prepared.Close()
 	r := prepared.(*Runner)
 	random := rand.New(rand.NewPCG(1, 1))
@@ -40,9 +37,7 @@ func TestReferenceProducts(t *testing.T) {
 					row[i] = random.NormFloat64()
 				}
 			}
-			if err := r.Step(step); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, r.Step(step))
 			formula := reference.Linear[float64]
 			if o.Stage == gpt2.StageLMHead {
 				formula = reference.LinearTransposed[float64]

@@ -13,9 +13,12 @@ import (
 	"testing"
 
 	"gpt2scope/internal/humanize"
+	"gpt2scope/internal/require"
 	"gpt2scope/predict"
 	"gpt2scope/tasks"
 )
+
+var must = require.NoError
 
 const docs = "../../docs/"
 
@@ -23,9 +26,7 @@ const docs = "../../docs/"
 func stored(t *testing.T) []tasks.Sample {
 	t.Helper()
 	samples, err := tasks.ReadFiles("../samples/h200.csv.gz")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return samples
 }
 
@@ -44,13 +45,9 @@ func TestDocsPictures(t *testing.T) {
 	}
 	for _, path := range pictures {
 		want, err := os.ReadFile(filepath.Join(dir, filepath.Base(path)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if os.Getenv("GPT2SCOPE_UPDATE") != "" {
-			if err := os.WriteFile(path, want, 0o666); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.WriteFile(path, want, 0o666))
 		}
 		if have, err := os.ReadFile(path); err != nil || !bytes.Equal(have, want) {
 			t.Errorf("%s is not what 'infer tasks plot' draws of the stored samples: GPT2SCOPE_UPDATE=1 go test ./tasks/plot "+
@@ -62,9 +59,7 @@ func TestDocsPictures(t *testing.T) {
 // The tables and figures of docs/tasks.md are medians of the stored samples.
 func TestDocsFigures(t *testing.T) {
 	text, err := os.ReadFile(docs + "tasks.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	page := strings.Join(strings.Fields(string(text)), " ")
 	charts := map[string]*tasks.Chart{}
 	all := tasks.Charts(stored(t), 1)

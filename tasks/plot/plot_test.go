@@ -57,9 +57,7 @@ func TestWrite(t *testing.T) {
 		}
 	}
 	page, err := os.ReadFile(filepath.Join(dir, "tasks.html"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, part := range []string{"vector.add, float32", "GPU, kernel alone", "Measured on here", "copy to the GPU", "name=\"viewport\"", "the &lt;table&gt;"} {
 		if !strings.Contains(string(page), part) {
 			t.Errorf("the page lacks %q", part)

@@ -11,47 +11,38 @@ import (
 	"strings"
 	"testing"
 
+	"gpt2scope/internal/require"
 	"gpt2scope/predict"
 	"gpt2scope/predict/grade"
 	"gpt2scope/tasks"
 )
+
+var must = require.NoError
 
 var update = flag.Bool("update", false, "write model.json.gz")
 
 // The model that ships is of the samples, and knows their times.
 func TestModel(t *testing.T) {
 	all, err := Read()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	rows, _, noFloor := tasks.Rows(all)
 	if noFloor > 0 {
 		t.Errorf("%d rows have no floor", noFloor)
 	}
 	if *update {
 		fitted, err := predict.Fit(t.Context(), rows)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		var b bytes.Buffer
 		z, _ := gzip.NewWriterLevel(&b, gzip.BestCompression)
-		if err := fitted.Write(z); err != nil {
-			t.Fatal(err)
-		}
+		must(t, fitted.Write(z))
 		z.Close()
-		if err := os.WriteFile("model.json.gz", b.Bytes(), 0o666); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile("model.json.gz", b.Bytes(), 0o666))
 		model = b.Bytes()
 	}
 	m, err := Model()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	medians, err := predict.Medians(rows)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if !slices.Equal(m.Measured, medians) || m.Rows != len(rows) {
 		t.Fatalf("model.json.gz is of other samples; write it with go test ./tasks/samples -update")
 	}
@@ -76,13 +67,9 @@ func TestModel(t *testing.T) {
 // after another.
 func decisions(tb testing.TB) func() {
 	all, err := Read()
-	if err != nil {
-		tb.Fatal(err)
-	}
+	must(tb, err)
 	m, err := Model()
-	if err != nil {
-		tb.Fatal(err)
-	}
+	must(tb, err)
 	rows, _, _ := tasks.Rows(all)
 	cpu, _ := m.Device(&predict.Row{Machine: "h200", Device: "cpu"})
 	gpu, known := m.Device(&predict.Row{Machine: "h200", Device: "cuda:0"})
@@ -115,18 +102,12 @@ func TestDecisionAllocatesNothing(t *testing.T) {
 func TestDocsCheck(t *testing.T) {
 	const path = "../../docs/cost-model.md"
 	page, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	all, err := Read()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	rows, _, _ := tasks.Rows(all)
 	result, err := grade.Check(t.Context(), rows)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, s := range result.Scores {
 		line := "| " + s.Way + " | "
 		if s.Times > 0 {

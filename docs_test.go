@@ -14,8 +14,6 @@ import (
 	"gpt2scope/internal/require"
 )
 
-var must = require.NoError
-
 // sources returns the paths of the files that belong to the repository and end in one of suffixes.
 func sources(t *testing.T, suffixes ...string) []string {
 	t.Helper()
@@ -38,14 +36,13 @@ func sources(t *testing.T, suffixes ...string) []string {
 		}
 		return nil
 	})
-	must(t, err)
+	require.NoError(t, err)
 	return paths
 }
 
 func read(t *testing.T, path string) string {
 	t.Helper()
-	b, err := os.ReadFile(path)
-	must(t, err)
+	b := require.Value(os.ReadFile(path))(t)
 	return string(b)
 }
 
@@ -172,8 +169,7 @@ func TestDocsNames(t *testing.T) {
 func declared(t *testing.T, packages []string, name string) bool {
 	pattern := regexp.MustCompile(`(?m)^func (Test|Benchmark|Fuzz)?` + name)
 	for _, p := range packages {
-		files, err := filepath.Glob(filepath.Join(p, "*_test.go"))
-		must(t, err)
+		files := require.Value(filepath.Glob(filepath.Join(p, "*_test.go")))(t)
 		for _, file := range files {
 			if pattern.MatchString(read(t, file)) {
 				return true
@@ -190,11 +186,10 @@ func TestDocsLibraryExample(t *testing.T) {
 	if !ok {
 		t.Fatal("docs/library.md has no program")
 	}
-	checkout, err := filepath.Abs(".")
-	must(t, err)
+	checkout := require.Value(filepath.Abs("."))(t)
 	dir := t.TempDir()
 	for name, text := range map[string]string{"main.go": code, "go.mod": read(t, "go.mod"), "go.sum": read(t, "go.sum")} {
-		must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
 	run := func(name string, args ...string) string {
 		t.Helper()

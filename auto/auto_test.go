@@ -61,21 +61,17 @@ func TestBLAS(t *testing.T) {
 
 // The passes that are predicted are those that a session runs.
 func TestWorkIsWhatSessionsDo(t *testing.T) {
-	model, err := gpt2.Random("random:L=1,C=16,NH=2,V=40,T=64")
-	must(t, err)
+	model := require.Value(gpt2.Random("random:L=1,C=16,NH=2,V=40,T=64"))(t)
 	defer model.Close()
-	b, err := cpu.New(cpu.Options{Threads: 1})
-	must(t, err)
+	b := require.Value(cpu.New(cpu.Options{Threads: 1}))(t)
 	defer b.Close()
-	d, err := CPU(b, model)
-	must(t, err)
+	d := require.Value(CPU(b, model))(t)
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 60 {
 		run := Run{Config: model.Config, Layers: []int{0}, Context: 1 + r.IntN(64), New: 1 + r.IntN(200)}
 		run.Prompt = 1 + r.IntN(run.Context)
 		o := gpt2.Options{Layers: run.Layers, Context: run.Context}
-		s, err := gpt2.NewSession(t.Context(), model, b, o)
-		must(t, err)
+		s := require.Value(gpt2.NewSession(t.Context(), model, b, o))(t)
 		g := gpt2.Generation{Tokens: run.New, IgnoreEOS: true}
 		for _, err := range s.Generate(t.Context(), make([]int32, run.Prompt), g) {
 			must(t, err)
@@ -248,8 +244,7 @@ func write(t *testing.T, lines ...string) string {
 // line is a record as the file has it.
 func line(t *testing.T, r Record) string {
 	t.Helper()
-	data, err := json.Marshal(r)
-	must(t, err)
+	data := require.Value(json.Marshal(r))(t)
 	return string(data)
 }
 

@@ -134,8 +134,7 @@ func TestPassFloor(t *testing.T) {
 func TestCache(t *testing.T) {
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
 	t.Setenv("HOME", t.TempDir())
-	path, err := CachePath()
-	must(t, err)
+	path := require.Value(CachePath())(t)
 	load := func(key string) (Set, bool) {
 		t.Helper()
 		s, ok, err := Load(key)
@@ -184,8 +183,7 @@ func TestCache(t *testing.T) {
 	}
 	must(t, os.Remove(path))
 	must(t, Store(context.Background(), b, a))
-	good, err := os.ReadFile(path)
-	must(t, err)
+	good := require.Value(os.ReadFile(path))(t)
 	// Damaged, old, too large: a sentence that names the file; stored anew, it is good again.
 	text := string(good)
 	for _, damaged := range []string{"", "{", text[:len(text)/2], `{"version": 0, "sets": []}`,
@@ -216,8 +214,7 @@ func TestCache(t *testing.T) {
 	for i := range maxSets + 50 { // the file does not grow without end
 		many.Sets = append(many.Sets, made(fmt.Sprint(i)))
 	}
-	data, err := json.Marshal(many)
-	must(t, err)
+	data := require.Value(json.Marshal(many))(t)
 	must(t, os.WriteFile(path, data, 0o666))
 	must(t, Store(context.Background(), a))
 	if sets, _, err := readCache(); err != nil || len(sets) != maxSets || sets[0].Key != "a" {

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"gpt2scope/cuda"
+	"gpt2scope/internal/require"
 	"gpt2scope/reference"
 )
 
@@ -148,8 +149,7 @@ func newAttentionRun(t *testing.T, g *gpu, d *attentionData, variant int) *atten
 	if c.pad > 0 {
 		r.args.Pad = r.pad.Ptr()
 	}
-	n, err := g.stream.AttentionWork(r.args)
-	must(t, err)
+	n := require.Value(g.stream.AttentionWork(r.args))(t)
 	work := attentionBuffer(t, g, n)
 	must(t, work.Write(0, make([]byte, n)))
 	r.args.Work = work.Ptr()
@@ -158,8 +158,7 @@ func newAttentionRun(t *testing.T, g *gpu, d *attentionData, variant int) *atten
 
 func attentionBuffer(t *testing.T, g *gpu, n int64) *cuda.Buffer {
 	t.Helper()
-	b, err := g.dev.Alloc(n)
-	must(t, err)
+	b := require.Value(g.dev.Alloc(n))(t)
 	t.Cleanup(func() {
 		if err := b.Free(); err != nil {
 			t.Error(err)

@@ -10,6 +10,7 @@ import (
 
 	"gpt2scope/ceilings"
 	"gpt2scope/cuda"
+	"gpt2scope/internal/require"
 	"gpt2scope/internal/stub"
 )
 
@@ -88,8 +89,7 @@ func TestMeasureHops(t *testing.T) {
 func TestHopsChecked(t *testing.T) {
 	_, dev, control := openStub(t)
 	s := stream(t, dev)
-	work, err := dev.Alloc(cuda.HopBytes(2, dev.Info().Processors))
-	must(t, err)
+	work := require.Value(dev.Alloc(cuda.HopBytes(2, dev.Info().Processors)))(t)
 	defer work.Free()
 	for _, c := range [][2]int{{0, 1}, {3, 1}, {1 << 30, 1}, {2, 0}, {2, -1}} {
 		var refused *cuda.ShapeError

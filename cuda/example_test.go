@@ -11,6 +11,7 @@ import (
 	"unsafe"
 
 	"gpt2scope/cuda"
+	"gpt2scope/internal/require"
 	"gpt2scope/internal/stub"
 	"gpt2scope/nvtx"
 )
@@ -205,8 +206,7 @@ func TestModule(t *testing.T) {
 	if err != nil || o.BlocksPerProcessor != 8 || o.Registers != 16 || o.Fraction != 1 {
 		t.Errorf("%+v, %v", o, err)
 	}
-	b, err := dev.Alloc(4)
-	must(t, err)
+	b := require.Value(dev.Alloc(4))(t)
 	must(t, b.Free())
 	if err := f.Launch(s, cuda.Launch{}, b); !errors.Is(err, cuda.ErrFreed) {
 		t.Errorf("a freed buffer: %v", err)

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"gpt2scope/cuda"
+	"gpt2scope/internal/require"
 	"gpt2scope/reference"
 )
 
@@ -364,8 +365,7 @@ func TestHops(t *testing.T) {
 	processors := g.dev.Info().Processors
 	for _, packets := range []int{1, 2, 3, 4} {
 		n := int(cuda.HopBytes(packets, processors))
-		work, err := g.dev.Alloc(int64(n + guard))
-		must(t, err)
+		work := require.Value(g.dev.Alloc(int64(n + guard)))(t)
 		defer work.Free()
 		must(t, work.Write(0, append(make([]byte, n), bytes.Repeat([]byte{0xff}, guard)...)))
 		got, epoch := make([]byte, n+guard), 0
@@ -395,8 +395,7 @@ func TestHops(t *testing.T) {
 		}
 	}
 
-	set, err := g.dev.MeasureCeilings(context.Background())
-	must(t, err)
+	set := require.Value(g.dev.MeasureCeilings(context.Background()))(t)
 	hops := 0
 	for _, v := range set.Values {
 		if v.Name == "hop" {

@@ -10,6 +10,7 @@ import (
 
 	"gpt2scope/cuda"
 	"gpt2scope/gpt2"
+	"gpt2scope/internal/require"
 )
 
 // sampling is a set of buffers for drawing from B rows of V logits.
@@ -53,8 +54,7 @@ func newSampling(t *testing.T, g *gpu, B, V, ld, T, pad int) *sampling {
 	s.how = g.unset(binary.Size(cuda.Sampling{}))
 	s.pos = g.unset(4 * B)
 	s.tokens = g.unset(4 * B)
-	slots, err := g.dev.AllocHost(int64(slotCount * B * binary.Size(cuda.Slot{})))
-	must(t, err)
+	slots := require.Value(g.dev.AllocHost(int64(slotCount * B * binary.Size(cuda.Slot{}))))(t)
 	t.Cleanup(func() { slots.Free() })
 	s.slots = slots
 	s.args = cuda.SampleArgs{Logits: s.logits.ptr(), Sampling: s.how.ptr(), Pos: s.pos.ptr(), Tokens: s.tokens.ptr(), Slots: slots.Ptr(),
@@ -64,8 +64,7 @@ func newSampling(t *testing.T, g *gpu, B, V, ld, T, pad int) *sampling {
 		s.pad.write(encode(int32(pad)))
 		s.args.Pad = s.pad.ptr()
 	}
-	n, err := g.stream.SampleWork(s.args)
-	must(t, err)
+	n := require.Value(g.stream.SampleWork(s.args))(t)
 	s.work = g.unset(int(n))
 	s.work.write(make([]byte, n))
 	s.args.Work = s.work.ptr()

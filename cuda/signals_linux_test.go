@@ -7,6 +7,7 @@ import (
 	"testing"
 	"unsafe"
 
+	"gpt2scope/internal/require"
 	"gpt2scope/internal/stub"
 )
 
@@ -29,8 +30,7 @@ func TestCompileKeepsSignals(t *testing.T) {
 	compile := func(defines ...string) {
 		_, dev, _ := openStub(t, defines...)
 		stub.NVRTC(t)
-		m, err := dev.Compile("a.cu", `extern "C" __global__ void add() {}`)
-		must(t, err)
+		m := require.Value(dev.Compile("a.cu", `extern "C" __global__ void add() {}`))(t)
 		must(t, m.Free())
 	}
 	type action struct{ function, flags uintptr }

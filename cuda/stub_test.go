@@ -22,10 +22,8 @@ func openStub(t *testing.T, defines ...string) (*cuda.Library, *cuda.Device, *st
 	t.Helper()
 	path := stub.Build(t, defines...)
 	t.Setenv("GPT2SCOPE_CUDA_LIB", path)
-	lib, err := cuda.Open()
-	must(t, err)
-	dev, err := lib.Device(0)
-	must(t, err)
+	lib := require.Value(cuda.Open())(t)
+	dev := require.Value(lib.Device(0))(t)
 	c := stub.Open(t, path)
 	c.Reset()
 	return lib, dev, c
@@ -36,8 +34,7 @@ var must = require.NoError
 // stream makes one that is closed at the test's end.
 func stream(t *testing.T, dev *cuda.Device) *cuda.Stream {
 	t.Helper()
-	s, err := dev.NewStream()
-	must(t, err)
+	s := require.Value(dev.NewStream())(t)
 	t.Cleanup(func() { s.Close() })
 	return s
 }
@@ -108,8 +105,7 @@ func TestSymbolsComplete(t *testing.T) {
 	if err != nil {
 		t.Skip("needs the source")
 	}
-	shim, err := os.ReadFile("shim.h")
-	must(t, err)
+	shim := require.Value(os.ReadFile("shim.h"))(t)
 	names := func(pattern string, text []byte) (out []string) {
 		for _, m := range regexp.MustCompile(pattern).FindAllSubmatch(text, -1) {
 			out = append(out, string(m[1]))
@@ -126,16 +122,11 @@ func TestSymbolsComplete(t *testing.T) {
 
 func TestOwnership(t *testing.T) {
 	_, dev, c := openStub(t)
-	b, err := dev.Alloc(16)
-	must(t, err)
-	h, err := dev.AllocHost(16)
-	must(t, err)
-	s, err := dev.NewStream()
-	must(t, err)
-	e, err := dev.NewEvent()
-	must(t, err)
-	g, err := s.Capture(s.EmptyKernel)
-	must(t, err)
+	b := require.Value(dev.Alloc(16))(t)
+	h := require.Value(dev.AllocHost(16))(t)
+	s := require.Value(dev.NewStream())(t)
+	e := require.Value(dev.NewEvent())(t)
+	g := require.Value(s.Capture(s.EmptyKernel))(t)
 	copy(h.Bytes(), "sixteen bytes ok")
 	got := make([]byte, 16)
 	if err := errors.Join(s.CopyToDevice(b, 0, h, 0, 16), s.Synchronize(), b.Read(0, got)); err != nil || !bytes.Equal(got, h.Bytes()) {

@@ -48,10 +48,8 @@ func testMeter(t *testing.T) {
 	from := time.Now()
 	time.Sleep(310 * time.Millisecond)
 	to := time.Now()
-	l, err := m.Stop()
-	must(t, err)
-	p, err := l.Power(from, to)
-	must(t, err)
+	l := require.Value(m.Stop())(t)
+	p := require.Value(l.Power(from, to))(t)
 	if math.Abs(p.Watts-250) > p.Uncertainty+1 || !(p.Uncertainty > 0) || p.Steps < 5 || p.Over <= 0 ||
 		p.Over > to.Sub(from) {
 		t.Errorf("%+v of a counter of 250 W", p)
@@ -138,8 +136,7 @@ func powercap(t *testing.T, first, second string) string {
 
 func TestRAPL(t *testing.T) {
 	root := powercap(t, "9000000\n", "500000\n")
-	r, err := openRAPL(root)
-	must(t, err)
+	r := require.Value(openRAPL(root))(t)
 	if r.Source() != "RAPL counters of 2 processor packages" || r.Covers() == "" {
 		t.Error(r.Source())
 	}

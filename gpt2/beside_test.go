@@ -12,6 +12,7 @@ import (
 
 	"gpt2scope/gpt2"
 	"gpt2scope/gpt2/tokenizer"
+	"gpt2scope/internal/require"
 	"gpt2scope/weights"
 )
 
@@ -38,8 +39,7 @@ func put[T string | []byte](t *testing.T, path string, data T) {
 
 func putConfig(t *testing.T, dir string, fields map[string]any) {
 	t.Helper()
-	data, err := json.Marshal(fields)
-	must(t, err)
+	data := require.Value(json.Marshal(fields))(t)
 	put(t, filepath.Join(dir, "config.json"), data)
 }
 

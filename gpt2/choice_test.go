@@ -6,6 +6,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"gpt2scope/internal/require"
 )
 
 // TestChoice: with times that vary by a tenth, by more for a while, more when other programs have the core, and grow
@@ -74,8 +76,7 @@ func simulate(r *rand.Rand, accept map[Drafter]float64, tokens int) (took float6
 // over how many drafts, where a token is a byte.
 func TestLookUpOfTexts(t *testing.T) {
 	for name, want := range map[string][3]int{"code": {186, 279, 194}, "list": {223, 333, 172}, "table": {241, 393, 158}} {
-		text, err := os.ReadFile("testdata/repetitive/" + name + ".txt")
-		must(t, err)
+		text := require.Value(os.ReadFile("testdata/repetitive/" + name + ".txt"))(t)
 		ids := make([]int32, len(text))
 		for i, b := range text {
 			ids[i] = int32(b)

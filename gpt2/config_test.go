@@ -18,8 +18,7 @@ func with(field, value string) string {
 }
 
 func TestParseConfigDefaults(t *testing.T) {
-	c, err := ParseConfig([]byte(plainConfig))
-	must(t, err)
+	c := require.Value(ParseConfig([]byte(plainConfig)))(t)
 	want := Config{Layers: 2, Channels: 12, Heads: 3, Positions: 64, Vocab: 100, Inner: 48, Epsilon: 1e-5,
 		Activation: GELUNew, Tied: true, ScaleWeights: true, BOS: -1, EOS: -1}
 	if c != want {
@@ -100,8 +99,7 @@ func FuzzParseConfig(f *testing.F) {
 		if err := c.Check(); err != nil {
 			t.Errorf("accepted %+v: %v", c, err)
 		}
-		written, err := c.JSON("float32")
-		must(t, err)
+		written := require.Value(c.JSON("float32"))(t)
 		if again, err := ParseConfig(written); err != nil || again != c {
 			t.Errorf("%+v was written and read as %+v, %v", c, again, err)
 		}
@@ -117,8 +115,7 @@ func FuzzParseConfig(f *testing.F) {
 func TestParametersOfPublishedSizes(t *testing.T) {
 	for name, want := range map[string]int{"gpt2": 124439808, "gpt2-medium": 354823168, "gpt2-large": 774030080,
 		"gpt2-xl": 1557611200} {
-		m, err := Random(RandomPrefix + name)
-		must(t, err)
+		m := require.Value(Random(RandomPrefix + name))(t)
 		sum := 0
 		for _, p := range m.Config.Params() {
 			sum += p.Elements()
@@ -140,8 +137,7 @@ func TestRandomRefuses(t *testing.T) {
 
 // TestRandomWeights: the same whichever part is read, of the stated deviation, different by name and seed.
 func TestRandomWeights(t *testing.T) {
-	m, err := Random("random:L=2,C=96,NH=3,V=500,T=64")
-	must(t, err)
+	m := require.Value(Random("random:L=2,C=96,NH=3,V=500,T=64"))(t)
 	for _, p := range m.Config.Params() {
 		whole := make([]float32, p.Elements())
 		must(t, m.Read(p.Name, whole, 0))

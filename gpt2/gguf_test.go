@@ -15,6 +15,7 @@ import (
 
 	"gpt2scope/gpt2/tokenizer"
 	"gpt2scope/internal/ggufwrite"
+	"gpt2scope/internal/require"
 	"gpt2scope/weights"
 )
 
@@ -25,8 +26,7 @@ func OpenModel(t testing.TB, name string) *Model {
 	if strings.HasPrefix(name, RandomPrefix) {
 		open = Random
 	}
-	m, err := open(name)
-	must(t, err)
+	m := require.Value(open(name))(t)
 	t.Cleanup(func() { m.Close() })
 	return m
 }

@@ -33,8 +33,7 @@ var must = require.NoError
 
 func openGolden(t testing.TB, path string) golden {
 	t.Helper()
-	c, err := weights.OpenFile(path)
-	must(t, err)
+	c := require.Value(weights.OpenFile(path))(t)
 	t.Cleanup(func() { c.Close() })
 	return golden{c, t}
 }
@@ -75,16 +74,14 @@ func (g golden) ints(name string) []int32 {
 // backends are the executors under test.
 func backends(t testing.TB) map[string]gpt2.Backend {
 	t.Helper()
-	fast, err := cpu.New(cpu.Options{})
-	must(t, err)
+	fast := require.Value(cpu.New(cpu.Options{}))(t)
 	t.Cleanup(func() { fast.Close() })
 	return map[string]gpt2.Backend{"cpu": fast, "reference": executor.New()}
 }
 
 func newSession(t testing.TB, m *gpt2.Model, b gpt2.Backend, o gpt2.Options) *gpt2.Session {
 	t.Helper()
-	s, err := gpt2.NewSession(t.Context(), m, b, o)
-	must(t, err)
+	s := require.Value(gpt2.NewSession(t.Context(), m, b, o))(t)
 	t.Cleanup(func() { s.Close() })
 	return s
 }
@@ -193,8 +190,7 @@ func TestGoldenShakespeare(t *testing.T) {
 			s := newSession(t, m, backend, gpt2.Options{Layers: gpt2.FirstLayers(depth)})
 			for _, prompt := range []string{"short.", "long."} {
 				must(t, s.Reset())
-				logits, err := s.Logits(t.Context(), g.ints(prompt+"ids"), gpt2.LogitsAll)
-				must(t, err)
+				logits := require.Value(s.Logits(t.Context(), g.ints(prompt+"ids"), gpt2.LogitsAll))(t)
 				prefix := fmt.Sprintf("L%d.%s", depth, prompt)
 				var got []float32
 				for _, p := range g.ints(prompt + "positions") {
@@ -228,8 +224,7 @@ func TestGoldenRandomGPT2(t *testing.T) {
 			logits, peaks, best, gaps := g.floats("logits"), g.floats("peaks"), g.ints("argmax"), g.floats("gaps")
 			done := 0
 			for i, p := range positions { // ascending: each pass goes on from the last
-				row, err := s.Logits(t.Context(), ids[done:p+1], gpt2.LogitsLast)
-				must(t, err)
+				row := require.Value(s.Logits(t.Context(), ids[done:p+1], gpt2.LogitsLast))(t)
 				done = int(p) + 1
 				var got []float32
 				top := 0
@@ -319,8 +314,7 @@ func TestQualityByDepth(t *testing.T) {
 	if path == "" {
 		t.Skip("no text: make test TEXT=tinyshakespeare.txt")
 	}
-	text, err := os.ReadFile(path)
-	must(t, err)
+	text := require.Value(os.ReadFile(path))(t)
 	text = text[len(text)*9/10:]
 	m := openModel(t, "../weights/shakespeare")
 	ids := m.Tokenizer.EncodeOrdinary(string(text))
@@ -328,8 +322,7 @@ func TestQualityByDepth(t *testing.T) {
 	last := math.Inf(1)
 	for depth := 1; depth <= m.Config.Layers; depth++ {
 		s := newSession(t, m, backend, gpt2.Options{Layers: gpt2.FirstLayers(depth)})
-		e, err := s.Evaluate(t.Context(), ids, 512, 256, nil)
-		must(t, err)
+		e := require.Value(s.Evaluate(t.Context(), ids, 512, 256, nil))(t)
 		bits := e.BitsPerByte(len(text))
 		t.Logf("%d layers: %.4f bits per byte", depth, bits)
 		most := last + 0.005

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"gpt2scope/gpt2"
+	"gpt2scope/internal/require"
 )
 
 // TestLoRA compares a model with an adapter with peft's merge of the two.
@@ -26,10 +27,8 @@ func TestLoRA(t *testing.T) {
 }
 
 func TestLoRARefuses(t *testing.T) {
-	config, err := os.ReadFile("testdata/lora/adapter_config.json")
-	must(t, err)
-	tensors, err := os.ReadFile("testdata/lora/adapter_model.safetensors")
-	must(t, err)
+	config := require.Value(os.ReadFile("testdata/lora/adapter_config.json"))(t)
+	tensors := require.Value(os.ReadFile("testdata/lora/adapter_model.safetensors"))(t)
 	for word, edit := range map[string]func(config, tensors string) (string, string){
 		"peft_type": func(c, w string) (string, string) { return strings.Replace(c, `"LORA"`, `"IA3"`, 1), w },
 		"use_dora": func(c, w string) (string, string) {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"gpt2scope/gpt2"
+	"gpt2scope/internal/require"
 	"gpt2scope/reference/executor"
 )
 
@@ -82,15 +83,13 @@ func TestLogitsAfterGenerating(t *testing.T) {
 		for _, token := range collect(t, s, prompt, gpt2.Generation{Tokens: 4, IgnoreEOS: true}) {
 			text[token.Seq] = append(text[token.Seq], token.ID)
 		}
-		got, err := s.Logits(t.Context(), ids, gpt2.LogitsAll)
-		must(t, err)
+		got := require.Value(s.Logits(t.Context(), ids, gpt2.LogitsAll))(t)
 		whole := newSession(t, m, backends(t)["cpu"], gpt2.Options{Batch: B})
 		var all []int32
 		for b := range B {
 			all = append(append(all, text[b]...), ids[more*b:more*(b+1)]...)
 		}
-		want, err := whole.Logits(t.Context(), all, gpt2.LogitsAll)
-		must(t, err)
+		want := require.Value(whole.Logits(t.Context(), all, gpt2.LogitsAll))(t)
 		T := len(text[0]) + more
 		for b := range B {
 			mustBeClose(t, "logits after generating", got[b*more*V:(b+1)*more*V], want[(b*T+T-more)*V:(b+1)*T*V], tolerance)
@@ -117,11 +116,9 @@ func TestRepeatedLayersLastRow(t *testing.T) {
 	ids := randomIDs(rand.New(rand.NewPCG(12, 12)), 9)
 	for name, b := range backends(t) {
 		s := newSession(t, m, b, gpt2.Options{Layers: []int{1, 0, 1, 1}})
-		all, err := s.Logits(t.Context(), ids, gpt2.LogitsAll)
-		must(t, err)
+		all := require.Value(s.Logits(t.Context(), ids, gpt2.LogitsAll))(t)
 		must(t, s.Reset())
-		last, err := s.Logits(t.Context(), ids, gpt2.LogitsLast)
-		must(t, err)
+		last := require.Value(s.Logits(t.Context(), ids, gpt2.LogitsLast))(t)
 		mustBeClose(t, name, last, all[8*257:], tolerance)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"testing"
 
+	"gpt2scope/internal/require"
 	"gpt2scope/reference"
 )
 
@@ -78,8 +79,7 @@ func TestTopLogProbs(t *testing.T) {
 		n := 1 + r.IntN(2*len(logits))
 		o := Sampling{Temperature: 2, TopK: 3, MinP: 0.9, RepeatPenalty: 3, Seed: r.Uint64(), LogProbs: true, TopLogProbs: n,
 			History: func(int) []int32 { return history[:len(logits)] }}
-		token, err := s.Sample(o, logits, 0, 0)
-		must(t, err)
+		token := require.Value(s.Sample(o, logits, 0, 0))(t)
 		p := reference.Softmax(logits)
 		if len(token.Top) != min(n, len(logits)) || int(token.Top[0].ID) != slices.Index(logits, slices.Max(logits)) {
 			t.Fatalf("%d of %d tokens were asked for, and %d came, %d first", n, len(logits), len(token.Top), token.Top[0].ID)
@@ -157,8 +157,7 @@ func TestDrawnAsIfAllWereSorted(t *testing.T) {
 	var s, plain Sampler
 	for range 3000 {
 		logits, o := randomLogits(r, 1+r.IntN(300)), Sampling{Temperature: math.Exp(4*r.Float64() - 2), TopK: r.IntN(60), Seed: r.Uint64()}
-		got, err := s.Sample(o, logits, 0, 3)
-		must(t, err)
+		got := require.Value(s.Sample(o, logits, 0, 3))(t)
 		k, total, want := o.TopK, 0.0, int32(-1)
 		if k == 0 || k > len(logits) {
 			k = len(logits)
@@ -313,8 +312,7 @@ func TestSampleOffset(t *testing.T) {
 		whole := Sampling{Temperature: 2, Seed: r.Uint64()}
 		shifted := whole
 		shifted.Offset = 11
-		want, err := s.Sample(whole, logits, 1, 30)
-		must(t, err)
+		want := require.Value(s.Sample(whole, logits, 1, 30))(t)
 		if got, err := s.Sample(shifted, logits, 1, 19); err != nil || got.ID != want.ID || got.Position != 30 {
 			t.Fatalf("after 11 dropped tokens %+v (%v) is drawn, want %+v", got, err, want)
 		}

@@ -13,6 +13,7 @@ import (
 
 	"gpt2scope/cpu"
 	"gpt2scope/gpt2"
+	"gpt2scope/internal/require"
 )
 
 // tiny is a random model with a byte vocabulary.
@@ -245,10 +246,8 @@ func TestEvaluate(t *testing.T) {
 		ids := randomIDs(r, 1+r.IntN(120))
 		window := 1 + r.IntN(32)
 		stride := 1 + r.IntN(window)
-		a, err := []*gpt2.Session{s, three}[i%2].Evaluate(t.Context(), ids, window, stride, nil)
-		must(t, err)
-		b, err := reference.Evaluate(t.Context(), ids, window, stride, nil)
-		must(t, err)
+		a := require.Value([]*gpt2.Session{s, three}[i%2].Evaluate(t.Context(), ids, window, stride, nil))(t)
+		b := require.Value(reference.Evaluate(t.Context(), ids, window, stride, nil))(t)
 		if a.Tokens != len(ids) || b.Tokens != len(ids) {
 			t.Fatalf("%d tokens, window %d, stride %d: %d scored", len(ids), window, stride, a.Tokens)
 		}
@@ -265,8 +264,7 @@ func TestEvaluate(t *testing.T) {
 	}
 	// A window that holds all: the loss is that of one pass.
 	ids := randomIDs(r, 20)
-	whole, err := s.Evaluate(t.Context(), ids, 32, 32, nil)
-	must(t, err)
+	whole := require.Value(s.Evaluate(t.Context(), ids, 32, 32, nil))(t)
 	nats := 0.0
 	for i := range ids {
 		must(t, s.Reset())

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"gpt2scope/gpt2"
+	"gpt2scope/internal/require"
 	"gpt2scope/weights"
 )
 
@@ -45,8 +46,7 @@ func TestNotes(t *testing.T) {
 func editedModel(t *testing.T, tensors func(map[string]weights.Tensor), config map[string]any) string {
 	t.Helper()
 	const plain = "testdata/models/plain"
-	c, err := weights.Open(plain)
-	must(t, err)
+	c := require.Value(weights.Open(plain))(t)
 	defer c.Close()
 	all := map[string]weights.Tensor{}
 	for x := range c.All() {

@@ -9,6 +9,7 @@ import (
 
 	"gpt2scope/cpu"
 	"gpt2scope/gpt2"
+	"gpt2scope/internal/require"
 	"gpt2scope/weights"
 )
 
@@ -28,8 +29,7 @@ func TestSpeculationDrawsTheSame(t *testing.T) {
 	prompt := m.Tokenizer.EncodeOrdinary("ROMEO:\nWhat, what")
 	for i, o := range []cpu.Options{{DType: weights.F32}, {DType: weights.BF16}, {Q8: true}} {
 		o.Threads = 2
-		b, err := cpu.New(o)
-		must(t, err)
+		b := require.Value(cpu.New(o))(t)
 		t.Cleanup(func() { b.Close() })
 		g := gpt2.Generation{Tokens: 80, IgnoreEOS: true, Sampling: []gpt2.Sampling{{}, {Temperature: 0.8, TopK: 40, Seed: 3},
 			{Temperature: 1.1, RepeatPenalty: 1.2, RepeatLast: 20, TopLogProbs: 2, LogProbs: true, Seed: 4}}[i]}

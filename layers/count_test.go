@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"gpt2scope/gpt2"
+	"gpt2scope/internal/require"
 )
 
 // sized is a backend of which only the sizes of elements are known.
@@ -18,8 +19,7 @@ func (b sized) Fuse(p *gpt2.Plan) *gpt2.Plan { return p }
 // Weights of a fraction of a byte more than one, as 8-bit integers with their scales are, count in full; the KV cache
 // is 2 L C positions elements.
 func TestPredictMemory(t *testing.T) {
-	m, err := gpt2.Random("random:L=3,C=64,NH=2,V=512,T=32")
-	must(t, err)
+	m := require.Value(gpt2.Random("random:L=3,C=64,NH=2,V=512,T=32"))(t)
 	predict := func(s gpt2.Sizes, order ...int) int64 {
 		e := Experiment{Model: m, Backend: sized{sizes: s}, PromptLen: 8, Past: 4}
 		return e.PredictMemory(order)

@@ -44,16 +44,14 @@ func (r *spoiltRunner) Read(b gpt2.Buffer, row int, dst []float32) error {
 // small is an experiment on a small model, batches of two.
 func small(t *testing.T, b *spoilt) *Experiment {
 	t.Helper()
-	m, err := gpt2.Random("random:L=3,C=16,NH=2,V=257,T=32")
-	must(t, err)
+	m := require.Value(gpt2.Random("random:L=3,C=16,NH=2,V=257,T=32"))(t)
 	b.Backend = executor.New()
 	return &Experiment{Model: m, Backend: b, Options: gpt2.Options{Batch: 2}, PromptLen: 3, Past: 2, Passes: 3, Seed: 4, Window: 8}
 }
 
 func run(t *testing.T, e *Experiment, what string, v Variant) map[string]Value {
 	t.Helper()
-	values, err := e.Run(t.Context(), Task{What: what, Variant: v, Repeat: 1})
-	must(t, err)
+	values := require.Value(e.Run(t.Context(), Task{What: what, Variant: v, Repeat: 1}))(t)
 	found := map[string]Value{}
 	for _, value := range values {
 		found[value.Metric] = value
@@ -64,19 +62,16 @@ func run(t *testing.T, e *Experiment, what string, v Variant) map[string]Value {
 // TestOwnText compares the bits of a text that the whole model writes with what the variant's logits say of it.
 func TestOwnText(t *testing.T) {
 	e := small(t, &spoilt{})
-	v, err := Drop(1, 3)
-	must(t, err)
+	v := require.Value(Drop(1, 3))(t)
 	values := run(t, e, TaskQuality, v)
 	got := values["bits per token"].Value
 	if len(e.own) != 9 || e.own[0] != 256 {
 		t.Fatalf("the text is %v; expected the end-of-text token and 8 more", e.own)
 	}
 	logitsOf := func(order []int) []float32 {
-		s, err := gpt2.NewSession(t.Context(), e.Model, e.Backend, gpt2.Options{Layers: order})
-		must(t, err)
+		s := require.Value(gpt2.NewSession(t.Context(), e.Model, e.Backend, gpt2.Options{Layers: order}))(t)
 		defer s.Close()
-		logits, err := s.Logits(t.Context(), e.own, gpt2.LogitsAll)
-		must(t, err)
+		logits := require.Value(s.Logits(t.Context(), e.own, gpt2.LogitsAll))(t)
 		return logits
 	}
 	logits, wants := logitsOf(v.Order), logitsOf(nil)
@@ -110,11 +105,9 @@ func TestQualityOfText(t *testing.T) {
 	e := small(t, &spoilt{})
 	e.Text, e.Bytes = []int32{5, 80, 17, 3, 250, 99, 14, 14, 62, 7, 8, 131, 40, 77, 190, 2, 33, 61, 9, 120}, 20
 	got := run(t, e, TaskQuality, Depth(2, 3))
-	s, err := gpt2.NewSession(t.Context(), e.Model, e.Backend, gpt2.Options{Layers: []int{0, 1}})
-	must(t, err)
+	s := require.Value(gpt2.NewSession(t.Context(), e.Model, e.Backend, gpt2.Options{Layers: []int{0, 1}}))(t)
 	defer s.Close()
-	want, err := s.Evaluate(t.Context(), e.Text, 8, 4, nil)
-	must(t, err)
+	want := require.Value(s.Evaluate(t.Context(), e.Text, 8, 4, nil))(t)
 	near(t, "bits per byte", got["bits per byte"].Value, want.BitsPerByte(20), 1e-12)
 	near(t, "perplexity", got["perplexity"].Value, want.Perplexity(), 1e-9)
 }

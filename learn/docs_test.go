@@ -40,15 +40,13 @@ func TestDocs(t *testing.T) {
 
 func shippedRecording(t *testing.T) *Recording {
 	t.Helper()
-	r, err := Shipped()
-	require.NoError(t, err)
+	r := require.Value(Shipped())(t)
 	return r
 }
 
 // judged is the result of a lesson by a recording.
 func judged(t *testing.T, l *Lesson, r *Recording) Result {
 	t.Helper()
-	result, err := Judge(t.Context(), l, r)
-	require.NoError(t, err)
+	result := require.Value(Judge(t.Context(), l, r))(t)
 	return result
 }

@@ -336,8 +336,7 @@ func TestQueue(t *testing.T) {
 // sample is a recording of traces/samples.
 func sample(t *testing.T, name string) *traces.Trace {
 	t.Helper()
-	trace, err := load.Source{Path: "../traces/samples/" + name + ".json.gz"}.Load()
-	require.NoError(t, err)
+	trace := require.Value(load.Source{Path: "../traces/samples/" + name + ".json.gz"}.Load())(t)
 	return trace
 }
 
@@ -452,8 +451,7 @@ const (
 func TestNames(t *testing.T) {
 	asked := func(metrics, kernSum string) Data {
 		tools(t, metrics, kernSum)
-		d, err := measure(t.Context(), quick(t), namesHere)
-		require.NoError(t, err)
+		d := require.Value(measure(t.Context(), quick(t), namesHere))(t)
 		return d
 	}
 	today := asked(newMetrics, withoutGrid)
@@ -734,8 +732,7 @@ func TestSpans(t *testing.T) {
 // computed are the data of an experiment that measures nothing.
 func computed(t *testing.T, x *Experiment, e Env) Data {
 	t.Helper()
-	d, err := measure(t.Context(), &e, x.Run)
-	require.NoError(t, err)
+	d := require.Value(measure(t.Context(), &e, x.Run))(t)
 	return d
 }
 

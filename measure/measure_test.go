@@ -15,8 +15,6 @@ import (
 	"gpt2scope/reference/executor"
 )
 
-var must = require.NoError
-
 // fake is a backend of a runner that notes the passes it runs, and times them itself where it is told to.
 type fake struct {
 	gpt2.Backend
@@ -62,10 +60,8 @@ var decode = gpt2.Pass{Batch: 1, Tokens: 1, Logits: gpt2.LogitsLast, Sample: tru
 // session makes one of a small model.
 func session(t testing.TB, b gpt2.Backend, o gpt2.Options) *gpt2.Session {
 	t.Helper()
-	m, err := gpt2.Random("random:L=1,C=32,NH=2,V=257,T=80")
-	must(t, err)
-	s, err := gpt2.NewSession(t.Context(), m, b, o)
-	must(t, err)
+	m := require.Value(gpt2.Random("random:L=1,C=32,NH=2,V=257,T=80"))(t)
+	s := require.Value(gpt2.NewSession(t.Context(), m, b, o))(t)
 	t.Cleanup(func() {
 		if err := errors.Join(s.Close(), m.Close()); err != nil {
 			t.Error(err)
@@ -76,8 +72,7 @@ func session(t testing.TB, b gpt2.Backend, o gpt2.Options) *gpt2.Session {
 
 func fast(t testing.TB) gpt2.Backend {
 	t.Helper()
-	b, err := cpu.New(cpu.Options{Threads: 1})
-	must(t, err)
+	b := require.Value(cpu.New(cpu.Options{Threads: 1}))(t)
 	t.Cleanup(func() { b.Close() })
 	return b
 }
@@ -109,8 +104,7 @@ func TestPass(t *testing.T) {
 			pass gpt2.Pass
 			past int
 		}{{gpt2.Pass{Batch: 1, Tokens: 40, Logits: gpt2.LogitsAll}, 0}, {decode, 30}} {
-			m, err := measure.Pass(t.Context(), s, v.pass, v.past, 9)
-			must(t, err)
+			m := require.Value(measure.Pass(t.Context(), s, v.pass, v.past, 9))(t)
 			if len(m.All) != 9 || m.Median <= 0 || m.P10 > m.Median || m.Median > m.P90 || s.Position() != 0 {
 				t.Errorf("%+v: %+v, position %d", v.pass, m, s.Position())
 			}

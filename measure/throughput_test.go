@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"gpt2scope/gpt2"
+	"gpt2scope/internal/require"
 	"gpt2scope/measure"
 )
 
@@ -40,7 +41,7 @@ func TestRun(t *testing.T) {
 	b := &countingBackend{Backend: fast(t)}
 	s := session(t, b, gpt2.Options{Batch: 2})
 	result, err := measure.Run(t.Context(), s, measure.Test{Gen: 40, Depth: 9}, 3)
-	must(t, err)
+	require.NoError(t, err)
 	if !slices.Equal(b.runner.steps, []int{15, 39, 39, 39}) || !slices.Equal(b.runner.from, []int{10, 10, 10, 10}) {
 		t.Errorf("decoded %v steps from %v", b.runner.steps, b.runner.from)
 	}

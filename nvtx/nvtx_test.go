@@ -105,8 +105,7 @@ func TestLibrary(t *testing.T) {
 	if _, err := exec.LookPath(cc); err != nil {
 		t.Skip(err)
 	}
-	here, err := os.Getwd()
-	require.NoError(t, err)
+	here := require.Value(os.Getwd())(t)
 	source, library := filepath.Join(t.TempDir(), "strict.c"), filepath.Join(t.TempDir(), "strict.so")
 	require.NoError(t, os.WriteFile(source, []byte(strict), 0o600))
 	if out, err := exec.Command(cc, "-shared", "-fPIC", "-I", here, "-o", library, source).CombinedOutput(); err != nil {

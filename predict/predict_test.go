@@ -14,8 +14,6 @@ import (
 	"gpt2scope/internal/require"
 )
 
-var must = require.NoError
-
 // truth is the law of work in tests.
 var truth = Law{Floor: 1.4, StepUs: 2.5, BaseUs: 6,
 	PageableIn: Transfer{9, 210}, PageableOut: Transfer{14, 320}, PinnedIn: Transfer{5, 40}, PinnedOut: Transfer{7, 75}}
@@ -52,8 +50,7 @@ func exact(*Work) float64 { return 1 }
 // lawOfRows fits a law to rows.
 func lawOfRows(t *testing.T, rows []Row) Law {
 	t.Helper()
-	law, err := fitLaw(equations(rows, byTask), Law{Floor: 1.3}, floorPull)
-	must(t, err)
+	law := require.Value(fitLaw(equations(rows, byTask), Law{Floor: 1.3}, floorPull))(t)
 	return law
 }
 
@@ -113,8 +110,7 @@ func TestFitLawPull(t *testing.T) {
 	for i, n := range []int{1, 20} {
 		rows := rowsOf("m", "cuda:0", "a", other, n, exact)
 		rows = slices.DeleteFunc(rows, func(r Row) bool { return r.Memory != Resident })
-		law, err := fitLaw(equations(rows, byTask), before, lawPull)
-		must(t, err)
+		law := require.Value(fitLaw(equations(rows, byTask), before, lawPull))(t)
 		if law.PinnedIn != before.PinnedIn {
 			t.Errorf("coefficients without data changed: %+v", law)
 		}
@@ -144,8 +140,7 @@ func TestNonNegative(t *testing.T) {
 				r[i] += row[i] * b
 			}
 		}
-		x, err := nonNegative(&g, &r, [terms]float64{}, []int{0, 1, 2, 3})
-		must(t, err)
+		x := require.Value(nonNegative(&g, &r, [terms]float64{}, []int{0, 1, 2, 3}))(t)
 		for i, v := range x {
 			gradient := -r[i]
 			for j := range 4 {
@@ -160,8 +155,7 @@ func TestNonNegative(t *testing.T) {
 
 func mustFit(t testing.TB, rows []Row) *Model {
 	t.Helper()
-	m, err := Fit(t.Context(), rows)
-	must(t, err)
+	m := require.Value(Fit(t.Context(), rows))(t)
 	return m
 }
 
@@ -324,10 +318,9 @@ func TestWriteRead(t *testing.T) {
 	rows := append(rowsOf("m", "cuda:0", "a", truth, 30, exact), rowsOf("m", "cpu", "b", truth, 30, exact)...)
 	m := mustFit(t, rows)
 	var b bytes.Buffer
-	must(t, m.Write(&b))
+	require.NoError(t, m.Write(&b))
 	file := b.String()
-	again, err := Read(&b)
-	must(t, err)
+	again := require.Value(Read(&b))(t)
 	for i := range rows {
 		d, _ := m.Device(&rows[i])
 		if e, f := m.Predict(d, &rows[i].Work), again.Predict(d, &rows[i].Work); e != f {
@@ -354,7 +347,7 @@ func TestWriteRead(t *testing.T) {
 
 func FuzzRead(f *testing.F) {
 	var b bytes.Buffer
-	must(f, mustFit(f, rowsOf("m", "cpu", "b", truth, 8, exact)).Write(&b))
+	require.NoError(f, mustFit(f, rowsOf("m", "cpu", "b", truth, 8, exact)).Write(&b))
 	f.Add(b.Bytes())
 	f.Fuzz(func(t *testing.T, data []byte) {
 		m, err := Read(bytes.NewReader(data))

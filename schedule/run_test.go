@@ -145,8 +145,7 @@ func TestRunReads(t *testing.T) {
 			<-read
 			return false
 		}
-		r, err := s.Run(context.Background())
-		must(t, err)
+		r := require.Value(s.Run(context.Background()))(t)
 		once(t, m, r)
 		if n := all[1].calls.Load(); n > 2 {
 			t.Errorf("%d tasks began on a GPU of two slots that does not answer", n)
@@ -158,8 +157,7 @@ func TestRunReads(t *testing.T) {
 func stubMachine(t *testing.T) (*tasks.Machine, *stub.Control) {
 	t.Helper()
 	c := stub.Use(t)
-	m, err := tasks.Open(tasks.Options{Name: "here", CPU: true, Threads: 1, GPUs: []int{0}})
-	must(t, err)
+	m := require.Value(tasks.Open(tasks.Options{Name: "here", CPU: true, Threads: 1, GPUs: []int{0}}))(t)
 	t.Cleanup(func() {
 		c.Reset()
 		if err := m.Close(); err != nil {
@@ -182,11 +180,9 @@ func opened(ctx context.Context, t *testing.T, m *tasks.Machine, most int64) (*P
 	samples, _, err := Measure(ctx, m, suite, 1, 40, most, 1, nil)
 	must(t, err)
 	rows, _, _ := tasks.Rows(samples)
-	p, err := Setup{Rows: rows, Devices: m.Devices(), Jobs: 24, Seed: 1}.Prepare()
-	must(t, err)
+	p := require.Value(Setup{Rows: rows, Devices: m.Devices(), Jobs: 24, Seed: 1}.Prepare())(t)
 	p.Model = func(*Job, int) Times { return Times{Run: 10} }
-	r, err := p.Open(ctx, m, suite)
-	must(t, err)
+	r := require.Value(p.Open(ctx, m, suite))(t)
 	t.Cleanup(func() {
 		if err := r.Close(); err != nil {
 			t.Error(err)

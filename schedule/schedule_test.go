@@ -7,6 +7,7 @@ import (
 	"slices"
 	"testing"
 
+	"gpt2scope/internal/require"
 	"gpt2scope/predict"
 	"gpt2scope/tasks"
 	"gpt2scope/tasks/samples"
@@ -159,8 +160,7 @@ func TestLowerBound(t *testing.T) {
 // On the stored samples ours ends within 1.25 of the bound, and before expected finish on floors, by the model that
 // ships.
 func TestStoredSamples(t *testing.T) {
-	all, err := samples.Read()
-	must(t, err)
+	all := require.Value(samples.Read())(t)
 	rows, _, _ := tasks.Rows(all)
 	for _, machine := range []string{"h200", "h100", "h100-2"} {
 		p, err := Setup{Rows: rows, Machine: machine, Jobs: 300, Seed: 1,

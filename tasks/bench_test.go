@@ -10,6 +10,7 @@ import (
 	"gpt2scope/cpu"
 	"gpt2scope/gpt2"
 	"gpt2scope/internal/journal"
+	"gpt2scope/internal/require"
 	"gpt2scope/predict"
 )
 
@@ -19,10 +20,8 @@ const testModel = "random:L=2,C=64,NH=1,V=257,T=64"
 // testMachine has a CPU with ceilings of round numbers, and a small model.
 func testMachine(t *testing.T) *Machine {
 	t.Helper()
-	model, err := gpt2.Random(testModel)
-	must(t, err)
-	m, err := Open(Options{Name: "here", CPU: true, Threads: 2, Model: model})
-	must(t, err)
+	model := require.Value(gpt2.Random(testModel))(t)
+	m := require.Value(Open(Options{Name: "here", CPU: true, Threads: 2, Model: model}))(t)
 	t.Cleanup(func() {
 		if err := m.Close(); err != nil {
 			t.Error(err)
@@ -46,8 +45,7 @@ func TestTasks(t *testing.T) {
 			for _, shape := range task.Sizes[:3] {
 				b := Bench{Machine: m, Suite: Suite{Tasks: []*Task{task}, Devices: []string{CPU}, Repeat: 2, Rounds: 1}}
 				turn := Turn{Task: task, Shape: shape, DType: dtype, From: 1, To: 2}
-				samples, err := b.Turn(context.Background(), turn)
-				must(t, err)
+				samples := require.Value(b.Turn(context.Background(), turn))(t)
 				if cases := b.Suite.Cases(turn); len(samples) != 2*len(cases) || len(cases) < 1 {
 					t.Fatalf("%s: %d samples of %d cases", turn.Key(), len(samples), len(cases))
 				}
@@ -121,8 +119,7 @@ func TestTurns(t *testing.T) {
 func TestFew(t *testing.T) {
 	bytes := map[string][]float64{}
 	for _, turn := range (Suite{Tasks: All(), Repeat: 1, Rounds: 1, Few: 4}).Turns() {
-		cost, err := turn.Task.Cost(turn.Shape, turn.DType)
-		must(t, err)
+		cost := require.Value(turn.Task.Cost(turn.Shape, turn.DType))(t)
 		bytes[turn.Task.Name] = append(bytes[turn.Task.Name], cost.Bytes)
 	}
 	for _, task := range All() {

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 
+	"gpt2scope/internal/require"
 	"gpt2scope/predict"
 )
 
@@ -37,10 +38,8 @@ func TestWork(t *testing.T) {
 			predict.Work{Threads: 16, Kernel: 1, Rows: 1, Idle: (7*384*384 + 5*384*384*16./12 + 384*257*16./9) / float64(pass+384*257)}},
 		{"gpt2.generate", "t=64,n=16,l=1,c=384,v=257", Float32, Device{}, predict.Resident, predict.Work{Rows: 64}},
 	} {
-		shape, err := ParseShape(c.shape)
-		must(t, err)
-		cost, err := byName[c.task].Cost(shape, c.dtype)
-		must(t, err)
+		shape := require.Value(ParseShape(c.shape))(t)
+		cost := require.Value(byName[c.task].Cost(shape, c.dtype))(t)
 		got := cost.work(c.task, c.dtype, c.memory, &c.on)
 		if c.want.FLOPs == 0 {
 			c.want.FLOPs, c.want.Bytes, c.want.Steps = got.FLOPs, got.Bytes, got.Steps
@@ -59,8 +58,7 @@ func TestWork(t *testing.T) {
 func TestSampleParts(t *testing.T) {
 	b := Bench{Machine: &Machine{Name: "here"}}
 	c := Case{Turn: Turn{Task: vectorAdd(), Shape: Shape{{"n", 8}}, DType: Float32}, Device: "cuda:0", Way: Way{Variant: Tuned}, Memory: predict.Pinned}
-	cost, err := c.Task.Cost(c.Shape, c.DType)
-	must(t, err)
+	cost := require.Value(c.Task.Cost(c.Shape, c.DType))(t)
 	s := b.sample(c, cost, 3, Times{Submit: 1, H2D: 2, D2H: 4, Wall: 5})
 	if s.SubmitUs != 1 || s.H2DUs != 2 || s.KernelUs != 0 || s.D2HUs != 4 || s.Us != 5 || s.Repeat != 3 || s.Machine != "here" || s.Shape != "n=8" || s.BytesIn != 64 || s.BytesOut != 32 {
 		t.Errorf("%+v", s)

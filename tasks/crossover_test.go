@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"gpt2scope/internal/require"
 	"gpt2scope/predict"
 )
 
@@ -72,8 +73,7 @@ func TestLineOf(t *testing.T) {
 		"n=1024": "n=* 1024", "m=64,n=64,k=64": "m=*,n=*,k=* 64", "m=4,n=1152,k=384": "m=*,n=1152,k=384 4",
 		"t=16,b=2,l=6,c=384,v=257": "t=*,b=2,l=6,c=384,v=257 16", "past=128,b=4,l=6,c=384,v=257": "past=128,b=*,l=6,c=384,v=257 4", "t=8,n=16,l=1,c=384,v=257": "t=*,n=16,l=1,c=384,v=257 8",
 	} {
-		s, err := ParseShape(shape)
-		must(t, err)
+		s := require.Value(ParseShape(shape))(t)
 		if line, size := lineOf(s); fmt.Sprint(line, " ", size) != want {
 			t.Errorf("%s: %s %d; want %s", shape, line, size, want)
 		}

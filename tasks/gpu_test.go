@@ -17,12 +17,9 @@ var must = require.NoError
 func stubGPU(t *testing.T, m *Machine) *stub.Control {
 	t.Helper()
 	c := stub.Use(t)
-	lib, err := cuda.Open()
-	must(t, err)
-	dev, err := lib.Device(0)
-	must(t, err)
-	g, err := OpenGPU(dev, "cuda:0")
-	must(t, err)
+	lib := require.Value(cuda.Open())(t)
+	dev := require.Value(lib.Device(0))(t)
+	g := require.Value(OpenGPU(dev, "cuda:0"))(t)
 	g.About = Device{Key: "a GPU", Ceilings: m.CPU.Ceilings}
 	m.GPUs = []*GPUDevice{g}
 	t.Cleanup(func() {
@@ -53,8 +50,7 @@ func TestTasksGPU(t *testing.T) {
 		for _, dtype := range task.DTypes {
 			for _, shape := range task.Sizes[:2] {
 				b := Bench{Machine: m, Suite: Suite{Tasks: []*Task{task}, Devices: m.Devices(), Repeat: 1, Rounds: 1}}
-				samples, err := b.Turn(context.Background(), Turn{Task: task, Shape: shape, DType: dtype, From: 1, To: 1})
-				must(t, err)
+				samples := require.Value(b.Turn(context.Background(), Turn{Task: task, Shape: shape, DType: dtype, From: 1, To: 1}))(t)
 				seen := map[string]int{}
 				for _, s := range samples {
 					copied := s.Memory == predict.Pageable || s.Memory == predict.Pinned
@@ -93,10 +89,8 @@ func TestWrongResultGPU(t *testing.T) {
 				return launch(s)
 			}, close, err
 		}
-		o, err := task.open(context.Background(), m, Shape{{"n", 5000}}, Float32)
-		must(t, err)
-		r, err := o.prepare(context.Background(), way, m.GPUs[0].slot, memory)
-		must(t, err)
+		o := require.Value(task.open(context.Background(), m, Shape{{"n", 5000}}, Float32))(t)
+		r := require.Value(o.prepare(context.Background(), way, m.GPUs[0].slot, memory))(t)
 		for n := range 2 {
 			if _, err := r.run(context.Background()); err != nil {
 				t.Fatal(err)

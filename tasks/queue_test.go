@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"gpt2scope/cuda"
+	"gpt2scope/internal/require"
 	"gpt2scope/internal/stub"
 	"gpt2scope/predict"
 )
@@ -24,8 +25,7 @@ func testWorks(t *testing.T, m *Machine, shapes int) []*Work {
 			continue
 		}
 		for _, shape := range task.Sizes[:shapes] {
-			w, err := m.OpenWork(context.Background(), task, shape, Float32)
-			must(t, err)
+			w := require.Value(m.OpenWork(context.Background(), task, shape, Float32))(t)
 			works = append(works, w)
 		}
 	}
@@ -45,8 +45,7 @@ func testQueue(ctx context.Context, t *testing.T, shapes int) (*Machine, *stub.C
 	m := testMachine(t)
 	c := stubGPU(t, m)
 	works := testWorks(t, m, shapes)
-	q, err := m.NewQueue(ctx, "cuda:0", 2, works)
-	must(t, err)
+	q := require.Value(m.NewQueue(ctx, "cuda:0", 2, works))(t)
 	return m, c, works, q
 }
 
@@ -101,13 +100,11 @@ func TestQueueBesideGPT2(t *testing.T) {
 	ctx := context.Background()
 	m := testMachine(t)
 	stubGPU(t, m)
-	decode, err := Find(All(), []string{"gpt2.decode"})
-	must(t, err)
+	decode := require.Value(Find(All(), []string{"gpt2.decode"}))(t)
 	slow := &waits{begun: make(chan struct{}), let: make(chan error)}
 	gpt2 := &Work{Task: decode[0], Shape: decode[0].Sizes[0], DType: Float32, opened: slow}
 	vectors := testWorks(t, m, 1)
-	q, err := m.NewQueue(ctx, "cuda:0", 2, append(vectors, gpt2))
-	must(t, err)
+	q := require.Value(m.NewQueue(ctx, "cuda:0", 2, append(vectors, gpt2)))(t)
 	wrong := errors.New("a wrong result")
 	for _, want := range []error{nil, wrong} {
 		ended := make(chan error)

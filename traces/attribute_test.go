@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"gpt2scope/internal/require"
 	"gpt2scope/traces"
 	"gpt2scope/traces/internal/fixtures"
 	"gpt2scope/traces/internal/samples"
@@ -22,7 +23,7 @@ func TestMerge(t *testing.T) {
 			Devices: []traces.Device{{ID: 0, Name: "GPU"}}}, events)
 	}
 	a, b := one(5000, "late"), one(1000, "early")
-	m := fixtures.Must(traces.Merge([]*traces.Trace{a, b}, []string{"a", "b"}))(t)
+	m := require.Value(traces.Merge([]*traces.Trace{a, b}, []string{"a", "b"}))(t)
 	if m.Header.Base != 1000 || m.Kernels != 2 || m.WithoutCall != 0 || m.WithoutRange != 0 || len(m.Header.Devices) != 1 {
 		t.Errorf("base %d, %+v, devices %+v", m.Header.Base, m.Attribution, m.Header.Devices)
 	}
@@ -95,7 +96,7 @@ func TestMergeDevices(t *testing.T) {
 			list = append(list, traces.NewTrace(&traces.Header{Base: 1000 + int64(i), Process: 1,
 				Recorder: traces.RecorderKineto, Devices: c.devices[i], Ranks: c.ranks[i]}, events))
 		}
-		m := fixtures.Must(traces.Merge(list, []string{"a", "b"}))(t)
+		m := require.Value(traces.Merge(list, []string{"a", "b"}))(t)
 		var got []string
 		for i := range m.Events {
 			if e := &m.Events[i]; e.Kind == traces.KindKernel {

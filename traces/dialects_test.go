@@ -9,8 +9,8 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 
+	"gpt2scope/internal/require"
 	"gpt2scope/traces"
-	"gpt2scope/traces/internal/fixtures"
 )
 
 // TestDialects: what each program calls its events. An event is written as "kind name lane".
@@ -84,7 +84,7 @@ func TestUndone(t *testing.T) {
 		w.Close()
 		return b.String()
 	}
-	zst := string(fixtures.Must(zstd.NewWriter(nil))(t).EncodeAll([]byte(plain), nil))
+	zst := string(require.Value(zstd.NewWriter(nil))(t).EncodeAll([]byte(plain), nil))
 	for what, c := range map[string]struct {
 		text   string
 		mended int64

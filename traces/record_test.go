@@ -81,7 +81,7 @@ func TestRoundTrip(t *testing.T) {
 	for _, name := range []string{"x.json", "x.json.gz"} {
 		h := fixtures.Header()
 		var b bytes.Buffer
-		fixtures.Check(t, traces.Write(&b, name, h, want))
+		require.NoError(t, traces.Write(&b, name, h, want))
 		if isGzip := bytes.HasPrefix(b.Bytes(), []byte("\x1f\x8b")); isGzip != (name == "x.json.gz") {
 			t.Errorf("%s: compressed %v", name, isGzip)
 		}
@@ -336,7 +336,7 @@ func TestTruncated(t *testing.T) {
 	for i := range int64(5000) {
 		events = append(events, traces.Plain(traces.KindRange, traces.Thread(1, 1), fmt.Sprint(r.Uint64()), i, 0))
 	}
-	fixtures.Check(t, traces.Write(&b, "x.gz", &traces.Header{}, events))
+	require.NoError(t, traces.Write(&b, "x.gz", &traces.Header{}, events))
 	_, got, err := traces.Read(bytes.NewReader(b.Bytes()[:b.Len()/2]))
 	var cut *traces.TruncatedError
 	if !errors.As(err, &cut) || len(got) < 1000 || len(got) > 4000 || cut.Expected != 5000 {
@@ -443,7 +443,7 @@ func TestMicros(t *testing.T) {
 }
 
 func TestKineto(t *testing.T) {
-	tr := fixtures.Must(load.Load(filepath.Join("testdata", "kineto.json")))(t)
+	tr := require.Value(load.Load(filepath.Join("testdata", "kineto.json")))(t)
 	h := tr.Header
 	if h.Recorder != traces.RecorderKineto || h.Base != 1790857026000000000 || len(h.Devices) != 1 ||
 		h.Devices[0].SMs != 132 || h.Devices[0].Compute != "9.0" || h.Versions["cupti_version"] != "28" {
@@ -489,7 +489,7 @@ func FuzzRead(f *testing.F) {
 			return
 		}
 		for i := range events {
-			fixtures.Check(t, events[i].Check())
+			require.NoError(t, events[i].Check())
 		}
 		traces.Sort(events)
 		a := traces.Attribute(h, events)
@@ -515,7 +515,7 @@ func FuzzRead(f *testing.F) {
 		events = append(projected, events...)
 		traces.Sort(events)
 		var b bytes.Buffer
-		fixtures.Check(t, traces.Write(&b, "", h, events))
+		require.NoError(t, traces.Write(&b, "", h, events))
 		_, again, failed := traces.Read(&b)
 		if failed != nil || len(again) != len(events) {
 			t.Fatalf("%d events were written and %d read: %v; first error %v", len(events), len(again), failed, err)
@@ -537,7 +537,7 @@ func TestKinetoKeeps(t *testing.T) {
 	}
 	file := fixtures.Write(t, tr.Header, tr.Events)
 	h, events, err := traces.Read(bytes.NewReader(file))
-	fixtures.Check(t, err)
+	require.NoError(t, err)
 	var shapes, external, counters int
 	for _, e := range events {
 		if e.Kind == traces.KindOp && e.Name == "aten::embedding" && strings.HasPrefix(e.Inputs, "[[50304,768],[1,128]") {
@@ -562,7 +562,7 @@ func TestKinetoKeeps(t *testing.T) {
 	var foreign struct {
 		DeviceProperties []map[string]any `json:"deviceProperties"`
 	}
-	fixtures.Check(t, json.Unmarshal(file, &foreign))
+	require.NoError(t, json.Unmarshal(file, &foreign))
 	if d := foreign.DeviceProperties; len(d) != 1 || d[0]["name"] != "NVIDIA H200" || d[0]["numSms"] != 132. ||
 		d[0]["computeMajor"] != 9. || d[0]["maxThreadsPerMultiprocessor"] != 2048. {
 		t.Errorf("device properties %v", d)

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"gpt2scope/internal/ggufwrite"
+	"gpt2scope/internal/require"
 )
 
 // numbers returns n normal numbers.
@@ -58,8 +59,7 @@ func TestGGUFScalars(t *testing.T) {
 	} {
 		f := &ggufwrite.File{}
 		f.Value("key", v)
-		g, err := ggufOf(f.Bytes())
-		must(t, err)
+		g := require.Value(ggufOf(f.Bytes()))(t)
 		if got := g.Values["key"]; got != want {
 			t.Errorf("%T %v is read as %T %v", v, v, got, got)
 		}
@@ -142,8 +142,7 @@ func TestGGUF(t *testing.T) {
 		if !IsGGUF(path) {
 			t.Error("IsGGUF says that the file is none")
 		}
-		g, err := OpenGGUF(path)
-		must(t, err)
+		g := require.Value(OpenGGUF(path))(t)
 		values := map[string]any{"general.architecture": "gpt2", "a.uint32": uint64(7), "a.int32": int64(-7),
 			"a.float32": float32(1e-5),
 			"a.bool":    true, "a.strings": []string{"x", "", "Ġy"}, "a.ints": []int64{3, -1}, "a.floats": nil}
@@ -188,8 +187,7 @@ func TestGGUF(t *testing.T) {
 
 // TestGGUFBlocks: packed types are widened bit by bit as the gguf package widens them (gpt2/testdata/make_gguf.py).
 func TestGGUFBlocks(t *testing.T) {
-	g, err := OpenGGUF("testdata/blocks.gguf")
-	must(t, err)
+	g := require.Value(OpenGGUF("testdata/blocks.gguf"))(t)
 	defer g.Close()
 	n := 0
 	for x := range g.All() {
@@ -338,8 +336,7 @@ func FuzzGGUF(f *testing.F) {
 				t.Error(err)
 			}
 			if len(x.Shape) == 2 {
-				y, err := x.Transposed()
-				must(t, err)
+				y := require.Value(x.Transposed())(t)
 				if err := y.ReadFloat32(make([]float32, y.Elements()), 0); err != nil {
 					t.Error(err)
 				}

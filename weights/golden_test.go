@@ -13,6 +13,8 @@ import (
 	"slices"
 	"strconv"
 	"testing"
+
+	"gpt2scope/internal/require"
 )
 
 // golden is what PyTorch and NumPy make of the files in testdata/golden; see testdata/make_golden.py.
@@ -74,8 +76,7 @@ const bfloat16Inf = 0x7f80
 // opened opens a file until the test ends.
 func opened(t testing.TB, open func(path string) (*Checkpoint, error), path string) *Checkpoint {
 	t.Helper()
-	c, err := open(path)
-	must(t, err)
+	c := require.Value(open(path))(t)
 	t.Cleanup(func() { c.Close() })
 	return c
 }

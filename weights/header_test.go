@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"testing/fstest"
+
+	"gpt2scope/internal/require"
 )
 
 // safetensorsFile assembles a file from its header and data.
@@ -44,8 +46,7 @@ func tensorOf(t testing.TB, name string, shape []int, data []float32) Tensor {
 // computed is [NewTensor] of what it must make.
 func computed(t testing.TB, name string, shape []int, read ReadFunc) Tensor {
 	t.Helper()
-	x, err := NewTensor(name, shape, read)
-	must(t, err)
+	x := require.Value(NewTensor(name, shape, read))(t)
 	return x
 }
 

@@ -18,8 +18,7 @@ var must = require.NoError
 // names returns the names in a directory.
 func names(t *testing.T, dir string) []string {
 	t.Helper()
-	entries, err := os.ReadDir(dir)
-	must(t, err)
+	entries := require.Value(os.ReadDir(dir))(t)
 	var out []string
 	for _, e := range entries {
 		out = append(out, e.Name())
@@ -34,8 +33,7 @@ func put[T string | []byte](t testing.TB, path string, data T) {
 
 func text(t testing.TB, path string) string {
 	t.Helper()
-	data, err := os.ReadFile(path)
-	must(t, err)
+	data := require.Value(os.ReadFile(path))(t)
 	return string(data)
 }
 
@@ -47,8 +45,7 @@ func TestCheckOutput(t *testing.T) {
 	}
 	put(t, "in.json", "x")
 	put(t, "model/config.json", "{}")
-	here, err := os.Getwd()
-	must(t, err)
+	here := require.Value(os.Getwd())(t)
 	for link, to := range map[string]string{"link.json": "in.json", "linked": "model", "to-config": "linked/config.json"} {
 		must(t, os.Symlink(to, link))
 	}

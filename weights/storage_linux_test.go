@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"gpt2scope/internal/require"
 )
 
 // onesFile writes a file with one tensor x of n ones of a type, F32 or BF16, and opens
@@ -128,8 +130,7 @@ func TestBadDisk(t *testing.T) {
 	for _, dtype := range stored {
 		path, _, begin := onesFile(t, dtype, n)
 		from := begin + 5*pieceBytes + 3
-		c, err := OpenFS(badDisk{os.DirFS(filepath.Dir(path)), from})
-		must(t, err)
+		c := require.Value(OpenFS(badDisk{os.DirFS(filepath.Dir(path)), from}))(t)
 		defer c.Close()
 		x, _ := c.Tensor("x")
 		for how, err := range map[string]error{
@@ -150,8 +151,7 @@ func TestBadDisk(t *testing.T) {
 // TestOverwrite: so does reading a file that was overwritten in place.
 func TestOverwrite(t *testing.T) {
 	path, x, begin := onesFile(t, F32, 1000)
-	f, err := os.OpenFile(path, os.O_WRONLY, 0)
-	must(t, err)
+	f := require.Value(os.OpenFile(path, os.O_WRONLY, 0))(t)
 	defer f.Close()
 	time.Sleep(20 * time.Millisecond) // beyond the grain of the file's clock
 	if _, err := f.WriteAt([]byte{1, 2, 3, 4}, begin); err != nil {

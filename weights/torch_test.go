@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"gpt2scope/internal/require"
 )
 
 // torchFile packs files as torch.save does, by names without the folder.
@@ -136,8 +138,7 @@ func FuzzTorch(f *testing.F) {
 		}
 		for _, file := range z.File {
 			if filepath.Base(file.Name) == "data.pkl" {
-				r, err := file.Open()
-				must(f, err)
+				r := require.Value(file.Open())(f)
 				var b bytes.Buffer
 				if _, err := b.ReadFrom(r); err != nil {
 					f.Fatal(err)

@@ -18,6 +18,8 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+
+	"gpt2scope/internal/require"
 )
 
 // writeString returns a function for WriteFile.
@@ -205,8 +207,7 @@ func TestWriteFile(t *testing.T) {
 	plain := filepath.Join(t.TempDir(), "plain")
 	put(t, plain, "")
 	mode := func(path string) fs.FileMode {
-		info, err := os.Stat(path)
-		must(t, err)
+		info := require.Value(os.Stat(path))(t)
 		return info.Mode()
 	}
 	if got, want := mode(path), mode(plain); got != want {

@@ -15,6 +15,7 @@ import (
 
 	"gpt2scope/auto"
 	"gpt2scope/cmd/infer/cli"
+	"gpt2scope/internal/require"
 )
 
 // driverRoot makes files as a driver's.
@@ -95,10 +96,8 @@ func parseAuto(t *testing.T, e ended) (r autoResult) {
 // keptRuns reads the history that runs left.
 func keptRuns(t *testing.T) []auto.Record {
 	t.Helper()
-	path, err := auto.Path()
-	must(t, err)
-	h, err := auto.Read(path, time.Now())
-	must(t, err)
+	path := require.Value(auto.Path())(t)
+	h := require.Value(auto.Read(path, time.Now()))(t)
 	return h.Records
 }
 

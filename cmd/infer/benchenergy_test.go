@@ -14,6 +14,7 @@ import (
 	"gpt2scope/cmd/infer/cli"
 	"gpt2scope/energy"
 	"gpt2scope/gpt2"
+	"gpt2scope/internal/require"
 	"gpt2scope/measure"
 )
 
@@ -94,8 +95,7 @@ func TestBenchEnergy(t *testing.T) {
 			near(t, j, j.Results[i], []int{40, 2}[i], 1)
 		}
 	}
-	out, err := energyCommand(t, meter200{time.Now()}, "--device", "cpu", "--threads", "1", "--phase", "decode")
-	must(t, err)
+	out := require.Value(energyCommand(t, meter200{time.Now()}, "--device", "cpu", "--threads", "1", "--phase", "decode"))(t)
 	contains(t, out, "a test's counter, of this test; updated by ", "idle, with the model loaded: ", "mJ/token", "decode step, B=1, 32 tokens")
 	if strings.Contains(out, "prefill") || strings.Contains(out, "%!") {
 		t.Errorf("prefill was not asked for:\n%s", out)

@@ -16,6 +16,7 @@ import (
 
 	"gpt2scope/cmd/infer/cli"
 	"gpt2scope/gpt2"
+	"gpt2scope/internal/require"
 	"gpt2scope/reference/executor"
 	"gpt2scope/weights"
 )
@@ -57,8 +58,7 @@ func logits(t *testing.T, name string, ids []int32, layers int) []float32 {
 	s, err := gpt2.NewSession(context.Background(), model, executor.New(), gpt2.Options{Layers: gpt2.FirstLayers(layers)})
 	must(t, err)
 	defer s.Close()
-	x, err := s.Logits(context.Background(), ids, gpt2.LogitsAll)
-	must(t, err)
+	x := require.Value(s.Logits(context.Background(), ids, gpt2.LogitsAll))(t)
 	return x
 }
 
@@ -67,8 +67,7 @@ func TestEval(t *testing.T) {
 	const text = "If music be the food of love, play on, \xc3\xa9\xff\n"
 	file := filepath.Join(t.TempDir(), "text")
 	writeFile(t, file, text)
-	model, err := gpt2.Random(tiny)
-	must(t, err)
+	model := require.Value(gpt2.Random(tiny))(t)
 	ids := append([]int32{256}, model.Tokenizer.EncodeOrdinary(text)...)
 	model.Close()
 	for layers := 1; layers <= 2; layers++ {

@@ -13,6 +13,7 @@ import (
 
 	"gpt2scope/cmd/infer/cli"
 	"gpt2scope/gpt2"
+	"gpt2scope/internal/require"
 )
 
 // parsed is what --json promises.
@@ -156,8 +157,7 @@ func TestSpeculate(t *testing.T) {
 
 // TestTextAndIDs says that the text is that of the ids, whatever way they are shown.
 func TestTextAndIDs(t *testing.T) {
-	model, err := gpt2.Random(tiny)
-	must(t, err)
+	model := require.Value(gpt2.Random(tiny))(t)
 	defer model.Close()
 	want := string(model.Tokenizer.Decode(generateJSON(t, generation...).IDs))
 	if got := mustInfer(t, generation...).stdout; got == "" || !strings.HasPrefix(want, got) || len(want)-len(got) >= utf8.UTFMax {

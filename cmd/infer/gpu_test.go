@@ -12,6 +12,7 @@ import (
 	"gpt2scope/ceilings"
 	"gpt2scope/cpu"
 	"gpt2scope/cuda"
+	"gpt2scope/internal/require"
 	"gpt2scope/internal/stub"
 	"gpt2scope/traces/tables"
 )
@@ -31,10 +32,8 @@ func withStub(t *testing.T, defines ...string) {
 // storeStub stores ceilings of the GPUs of the stub.
 func storeStub(t *testing.T) {
 	t.Helper()
-	lib, err := cuda.Open()
-	must(t, err)
-	n, err := lib.DeviceCount()
-	must(t, err)
+	lib := require.Value(cuda.Open())(t)
+	n := require.Value(lib.DeviceCount())(t)
 	for i := range n {
 		device, err := lib.Device(i)
 		must(t, err)

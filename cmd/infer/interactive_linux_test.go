@@ -32,13 +32,10 @@ type terminal struct {
 // onTerminal starts infer with a terminal of its own for all of its files.
 func onTerminal(t *testing.T, args ...string) *terminal {
 	t.Helper()
-	keys, err := os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0)
-	must(t, err)
+	keys := require.Value(os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0))(t)
 	must(t, unix.IoctlSetPointerInt(int(keys.Fd()), unix.TIOCSPTLCK, 0))
-	n, err := unix.IoctlGetInt(int(keys.Fd()), unix.TIOCGPTN)
-	must(t, err)
-	tty, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|syscall.O_NOCTTY, 0)
-	must(t, err)
+	n := require.Value(unix.IoctlGetInt(int(keys.Fd()), unix.TIOCGPTN))(t)
+	tty := require.Value(os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|syscall.O_NOCTTY, 0))(t)
 	defer tty.Close()
 	term := &terminal{t: t, keys: keys, infer: exec.Command(os.Args[0], args...), ended: make(chan error, 1)}
 	c := term.infer
@@ -142,8 +139,7 @@ func TestInteractiveEnds(t *testing.T) {
 	term := onTerminal(t, "-i", "-m", tiny)
 	mode := func() uint32 {
 		t.Helper()
-		state, err := unix.IoctlGetTermios(int(term.keys.Fd()), unix.TCGETS)
-		must(t, err)
+		state := require.Value(unix.IoctlGetTermios(int(term.keys.Fd()), unix.TCGETS))(t)
 		return state.Lflag & (unix.ICANON | unix.ECHO | unix.ISIG)
 	}
 	const before = unix.ICANON | unix.ECHO | unix.ISIG // of a new terminal; by now the program may have changed it
@@ -154,8 +150,7 @@ func TestInteractiveEnds(t *testing.T) {
 		}
 	}
 	// Held open, so that the state can be read after the program.
-	hold, err := os.OpenFile("/proc/"+fmt.Sprint(term.infer.Process.Pid)+"/fd/0", os.O_RDWR|syscall.O_NOCTTY, 0)
-	must(t, err)
+	hold := require.Value(os.OpenFile("/proc/"+fmt.Sprint(term.infer.Process.Pid)+"/fd/0", os.O_RDWR|syscall.O_NOCTTY, 0))(t)
 	defer hold.Close()
 	must(t, term.infer.Process.Signal(syscall.SIGTERM))
 	for began := time.Now(); mode() != before; time.Sleep(time.Millisecond) {

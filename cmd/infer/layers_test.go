@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"gpt2scope/gpt2"
+	"gpt2scope/internal/require"
 	"gpt2scope/layers"
 )
 
@@ -32,11 +33,9 @@ func resultOf(t *testing.T, dir string) (r layers.Result) {
 // rowsOf reads layers.csv, by the names of its columns.
 func rowsOf(t *testing.T, dir string) (rows []map[string]string) {
 	t.Helper()
-	f, err := os.Open(filepath.Join(dir, "layers.csv"))
-	must(t, err)
+	f := require.Value(os.Open(filepath.Join(dir, "layers.csv")))(t)
 	defer f.Close()
-	all, err := csv.NewReader(f).ReadAll()
-	must(t, err)
+	all := require.Value(csv.NewReader(f).ReadAll())(t)
 	for _, line := range all[1:] {
 		row := map[string]string{}
 		for i, name := range all[0] {

@@ -7,6 +7,7 @@ import (
 
 	"gpt2scope/gpt2"
 	"gpt2scope/internal/humanize"
+	"gpt2scope/internal/require"
 )
 
 // On a GPU there are launches and device memory, predicted as "infer info" shows it, and
@@ -34,8 +35,7 @@ func TestGPULayers(t *testing.T) {
 				before = m["launches"].Median
 			}
 		}
-		model, err := gpt2.Random(tiny)
-		must(t, err)
+		model := require.Value(gpt2.Random(tiny))(t)
 		info := mustInfer(t, "info", "-m", tiny, "--device", "cuda", "--mode", mode, "--layers", "2", "--prompt-len", "16", "--past", "8").stdout
 		if want := humanize.Size(int64(r.Variants[1].Metrics["predicted memory"].Median)); !strings.Contains(info, "GPU memory  "+want) {
 			t.Errorf("mode %s: %s are predicted; info has\n%s", mode, want, info)

@@ -11,6 +11,7 @@ import (
 
 	"gpt2scope/cmd/infer/cli"
 	learncmd "gpt2scope/cmd/infer/learn"
+	"gpt2scope/internal/require"
 	"gpt2scope/internal/stub"
 	"gpt2scope/learn"
 )
@@ -27,8 +28,7 @@ func recordingFile(t *testing.T) string {
 	r := learn.Recording{Machine: learn.Machine{CPU: "Some CPU", Threads: 4, GPU: "Some\x1b[31m GPU\u009b"}}
 	r.Add(learn.Result{Number: 6, Parts: []learn.Part{{Device: learn.OnCPU, Data: d}, {Device: learn.OnGPU, Data: d}}})
 	file := filepath.Join(t.TempDir(), "lessons.json.gz")
-	f, err := os.Create(file)
-	must(t, err)
+	f := require.Value(os.Create(file))(t)
 	defer f.Close()
 	must(t, r.Write(f))
 	return file

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"gpt2scope/cmd/infer/cli"
+	"gpt2scope/internal/require"
 )
 
 // asInfer is the environment variable that makes the test binary run as infer,
@@ -92,8 +93,7 @@ func decode(t *testing.T, text string, into any) {
 
 func readFile(t *testing.T, path string) []byte {
 	t.Helper()
-	data, err := os.ReadFile(path)
-	must(t, err)
+	data := require.Value(os.ReadFile(path))(t)
 	return data
 }
 

@@ -15,6 +15,7 @@ import (
 	"gpt2scope/cpu"
 	gpuexec "gpt2scope/cuda/exec"
 	"gpt2scope/gpt2"
+	"gpt2scope/internal/require"
 	"gpt2scope/nvtx"
 )
 
@@ -75,12 +76,10 @@ func TestNVTX(t *testing.T) {
 	const text, tokens, layers = "ROMEO:", 4, 2
 	events := recordRanges(t, "-p", text, "-n", fmt.Sprint(tokens), "--layers", fmt.Sprint(layers), "--temp", "0", "--ignore-eos")
 
-	model, err := cli.DefaultModel()
-	must(t, err)
+	model := require.Value(cli.DefaultModel())(t)
 	defer model.Close()
 	ids := model.Tokenizer.Encode(text)
-	backend, err := cpu.New(cpu.Options{Threads: 1})
-	must(t, err)
+	backend := require.Value(cpu.New(cpu.Options{Threads: 1}))(t)
 	defer backend.Close()
 
 	domain, categories := "", map[string]string{}

@@ -7,13 +7,14 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"gpt2scope/internal/require"
 )
 
 // contents returns the files in a directory, with what they hold.
 func contents(t *testing.T, dir string) map[string]string {
 	t.Helper()
-	entries, err := os.ReadDir(dir)
-	must(t, err)
+	entries := require.Value(os.ReadDir(dir))(t)
 	files := map[string]string{}
 	for _, e := range entries {
 		data := readFile(t, filepath.Join(dir, e.Name()))
@@ -36,8 +37,7 @@ func TestExportKeepsItsSource(t *testing.T) {
 	t.Chdir(t.TempDir())
 	mustInfer(t, "export", "-m", tiny, "-o", "model")
 	before := contents(t, "model")
-	here, err := os.Getwd()
-	must(t, err)
+	here := require.Value(os.Getwd())(t)
 	must(t, errors.Join(os.Symlink("model", "link"), os.Symlink(filepath.Join(here, "link"), "link2"), os.Mkdir("sub", 0o777)))
 	for _, source := range []string{"model", "link"} {
 		for _, out := range []string{"model", "./model/", "sub/../model", filepath.Join(here, "model"), "link", "link/", "link2"} {

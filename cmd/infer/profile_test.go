@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"gpt2scope/internal/require"
 	"gpt2scope/traces"
 	"gpt2scope/traces/load"
 	"gpt2scope/traces/tables"
@@ -99,8 +100,7 @@ func TestOverheadOfSeveralPrefills(t *testing.T) {
 		t.Fatalf("%v: %s", err, r.stderr)
 	}
 	n := out.Timings.Prefills
-	trace, err := load.Load(file)
-	must(t, err)
+	trace := require.Value(load.Load(file))(t)
 	i := slices.IndexFunc(trace.Header.Overhead, func(o traces.Overhead) bool { return o.Phase == "prefill" })
 	if out.Shifts < 2 || n != 1+out.Shifts || i < 0 {
 		t.Fatalf("%d prefills, %d shifts, overhead %+v", n, out.Shifts, trace.Header.Overhead)

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"gpt2scope/cmd/infer/cli"
+	"gpt2scope/internal/require"
 	"gpt2scope/internal/stub"
 	"gpt2scope/tasks"
 )
@@ -24,8 +25,7 @@ var quickTasks = []string{"tasks", "bench", "-m", smallModel, "--threads", "1", 
 func TestTasksBench(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "out")
 	out := mustInfer(t, append(quickTasks, "--device", "cpu", "-o", dir)...).stdout
-	samples, err := tasks.ReadFiles(dir)
-	must(t, err)
+	samples := require.Value(tasks.ReadFiles(dir))(t)
 	contains(t, out, cli.Count(len(samples), "sample")+" are in "+dir)
 	seen := map[string]int{}
 	for _, s := range samples {
@@ -64,8 +64,7 @@ func TestTasksBenchGPU(t *testing.T) {
 	for _, shard := range []string{"1/2", "2/2"} {
 		dirs[shard] = filepath.Join(t.TempDir(), "out")
 		mustInfer(t, append(quickTasks, "--device", "all", "--tasks", "reduce,gpt2.generate", "--shard", shard, "-o", dirs[shard])...)
-		samples, err := tasks.ReadFiles(dirs[shard])
-		must(t, err)
+		samples := require.Value(tasks.ReadFiles(dirs[shard]))(t)
 		for _, s := range samples {
 			key := strings.Join([]string{s.Task, s.Shape, s.DType, s.Device, s.Variant, string(s.Memory)}, " ")
 			if s.Repeat == 1 && cases[key] {

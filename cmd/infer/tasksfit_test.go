@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"gpt2scope/internal/require"
 	"gpt2scope/predict"
 	"gpt2scope/tasks"
 )
@@ -48,8 +49,7 @@ func someSamples(t *testing.T) string {
 	last := all[len(all)-3:]
 	last[0].Variant, last[1].Disturbed, last[2].FloorUs = "scalar", true, 0
 	path := filepath.Join(t.TempDir(), tasks.SamplesFile)
-	f, err := os.Create(path)
-	must(t, err)
+	f := require.Value(os.Create(path))(t)
 	defer f.Close()
 	must(t, tasks.WriteSamples(f, all))
 	return path
@@ -63,11 +63,9 @@ func TestTasksFit(t *testing.T) {
 	e := mustInfer(t, "tasks", "fit", dir, "-o", file)
 	contains(t, e.stdout, "fitted to 128 measurements of 64 shapes", "vector.add", "other tasks", "cpu", "cuda")
 	contains(t, e.stderr, "left out: 1 that other programs may have slowed", "; 1 without a floor", "infer: the model is in "+file+";")
-	f, err := os.Open(file)
-	must(t, err)
+	f := require.Value(os.Open(file))(t)
 	defer f.Close()
-	m, err := predict.Read(f)
-	must(t, err)
+	m := require.Value(predict.Read(f))(t)
 	gpu, known := m.Device(&predict.Row{Processor: "cuda:0 of large", Device: "cuda:0"})
 	w := predict.Work{Task: "vector.add", DType: "float32", FLOPs: 1e6, Bytes: 12e6, BytesIn: 8e6, BytesOut: 4e6, Steps: 1, FloorUs: 3, Memory: predict.Pinned}
 	if p := m.Predict(gpu, &w); !known || !p.InDomain || math.Abs(p.Us/(20+3.6+240)-1) > 0.15 {
@@ -75,8 +73,7 @@ func TestTasksFit(t *testing.T) {
 	}
 	plain := readFile(t, samples)
 	packed := filepath.Join(dir, "samples.csv.gz")
-	g, err := os.Create(packed)
-	must(t, err)
+	g := require.Value(os.Create(packed))(t)
 	z := gzip.NewWriter(g)
 	z.Write(plain)
 	z.Close()

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/pprof/profile"
 
+	"gpt2scope/internal/require"
 	"gpt2scope/traces"
 )
 
@@ -28,8 +29,7 @@ func TestTraceExports(t *testing.T) {
 				t.Errorf("standard output has %d bytes, the file %d", len(e.stdout), len(data))
 			}
 		case "pprof":
-			p, err := profile.Parse(bytes.NewReader(data))
-			must(t, err)
+			p := require.Value(profile.Parse(bytes.NewReader(data)))(t)
 			sum := int64(0)
 			for _, s := range p.Sample {
 				sum += s.Value[0]

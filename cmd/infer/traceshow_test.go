@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	tracecmd "gpt2scope/cmd/infer/trace"
+	"gpt2scope/internal/require"
 	"gpt2scope/traces"
 	"gpt2scope/traces/load"
 	"gpt2scope/traces/tables"
@@ -160,8 +161,7 @@ func TestSummariesOfSamples(t *testing.T) {
 		t.Fatal(captures, err)
 	}
 	for _, capture := range captures {
-		tr, err := load.Load(capture)
-		must(t, err)
+		tr := require.Value(load.Load(capture))(t)
 		for _, by := range tables.Bys {
 			if (by == tables.ByRange || by == tables.ByProcess) && filepath.Ext(capture) != ".sqlite" { // one program's are enough
 				continue

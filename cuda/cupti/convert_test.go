@@ -12,6 +12,7 @@ import (
 
 	"gpt2scope/cuda/cupti"
 	"gpt2scope/cuda/cupti/testdata/fake"
+	"gpt2scope/internal/require"
 	"gpt2scope/traces"
 )
 
@@ -104,8 +105,7 @@ func TestReplays(t *testing.T) {
 			plan.Steps = append(plan.Steps, traces.Step{Tag: i, Name: kernels[0], Layer: -1, Slot: -1})
 		}
 		h := traces.Header{Version: traces.Version, Tool: "test", Process: int64(os.Getpid()), Plans: []traces.Plan{{Phase: "prefill"}, plan}}
-		at, err := rec.Clock()
-		must(t, err)
+		at := require.Value(rec.Clock())(t)
 		rec.Describe(&h, at)
 		events = again(t, &h, events)
 		a := traces.Attribute(&h, events)

@@ -43,8 +43,7 @@ func TestMain(m *testing.M) {
 func open(t testing.TB, version uint32, o cupti.Options) (*cupti.Recorder, *fake.Control) {
 	t.Helper()
 	c := prepare(t, version)
-	rec, err := cupti.Open(o)
-	must(t, err)
+	rec := require.Value(cupti.Open(o))(t)
 	t.Cleanup(func() {
 		c.Fail("", 0)
 		rec.Close()
@@ -297,8 +296,7 @@ func TestQueries(t *testing.T) {
 
 func TestClock(t *testing.T) {
 	rec, c := open(t, 130001, cupti.Options{})
-	at, err := rec.Clock()
-	must(t, err)
+	at := require.Value(rec.Clock())(t)
 	if d := at.CUPTI - at.Monotonic + 7e9; d < -at.Uncertainty || d > at.Uncertainty || at.Uncertainty <= 0 || at.Uncertainty > 1e7 {
 		t.Errorf("the clock is %+v: off by %d ns", at, d)
 	}
@@ -357,8 +355,7 @@ func TestEnds(t *testing.T) {
 func TestLateBuffers(t *testing.T) {
 	c := prepare(t, 130001)
 	for round := range 3 {
-		rec, err := cupti.Open(cupti.Options{BufferSize: 1 << 12, Buffers: 1 << round})
-		must(t, err)
+		rec := require.Value(cupti.Open(cupti.Options{BufferSize: 1 << 12, Buffers: 1 << round}))(t)
 		defer rec.Close()
 		must(t, rec.Start())
 		c.Complete() // in round 2 that of round 1
@@ -404,8 +401,7 @@ func TestBusy(t *testing.T) {
 		t.Setenv("NSYS_PROFILING_SESSION_ID", "1")
 		check("nsys", "NSYS_PROFILING_SESSION_ID", "steps aside")
 	})
-	rec, err := cupti.Open(cupti.Options{})
-	must(t, err)
+	rec := require.Value(cupti.Open(cupti.Options{}))(t)
 	check("a second recorder", "it already has a subscriber")
 	must(t, rec.Close())
 }
@@ -441,8 +437,7 @@ func TestRefused(t *testing.T) {
 	c.Fail("cuptiActivityEnable 38", 27)
 	must(t, rec.Start())
 	h := traces.Header{}
-	at, err := rec.Clock()
-	must(t, err)
+	at := require.Value(rec.Clock())(t)
 	c.Node(1, 0)
 	rec.Describe(&h, at)
 	if h.Recorder != traces.RecorderCUPTI || len(h.NotRecorded) != 1 || !strings.Contains(h.NotRecorded[0], "synchronisations") || !strings.Contains(h.Versions["CUPTI"], "13.0") || h.Clock.Uncertainty != at.Uncertainty {
@@ -463,8 +458,7 @@ func TestOpenFails(t *testing.T) {
 		}
 	}
 	c.Fail("cuptiActivitySetAttribute", 1) // only a wish
-	rec, err := cupti.Open(cupti.Options{})
-	must(t, err)
+	rec := require.Value(cupti.Open(cupti.Options{}))(t)
 	must(t, rec.Close())
 	prepare(t, 21)
 	if _, err := cupti.Open(cupti.Options{}); !errors.Is(err, cupti.ErrUnavailable) || !strings.Contains(err.Error(), "CUDA 12.4") {
@@ -498,8 +492,7 @@ func TestAbsent(t *testing.T) {
 			c := exec.Command(os.Args[0])
 			c.Dir = t.TempDir()
 			c.Env = append([]string{sayError + "=1", "PATH=" + os.Getenv("PATH"), "HOME=" + c.Dir}, v.env...)
-			out, err := c.Output()
-			must(t, err)
+			out := require.Value(c.Output())(t)
 			if sign := map[string]string{"no CUPTI": "no libcupti", "CUPTI in CUDA_HOME": home, "CUPTI of pip": "python3.13"}[v.name]; !strings.Contains(string(out), sign) {
 				t.Skip("this machine has a libcupti where one is looked for")
 			}

@@ -186,10 +186,8 @@ func run(t *testing.T, name string, o inject.Options) (*inject.Run, *traces.Trac
 	if o.Limit == 0 {
 		o.Limit = 1 << 26
 	}
-	r, err := inject.Record(o)
-	require.NoError(t, err)
-	trace, err := r.Trace()
-	require.NoError(t, err)
+	r := require.Value(inject.Record(o))(t)
+	trace := require.Value(r.Trace())(t)
 	require.NoError(t, r.Close())
 	if left, _ := os.ReadDir(os.Getenv("TMPDIR")); len(left) > 0 {
 		t.Errorf("%v was left behind", left)

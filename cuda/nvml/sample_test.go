@@ -14,8 +14,6 @@ import (
 	"gpt2scope/internal/require"
 )
 
-var must = require.NoError
-
 func TestSample(t *testing.T) {
 	full := map[reading]uint64{powerNow: 120_500, power: 99_000, smClock: 1755, memoryUsed: 5 << 30, utilisation: 0, energy: 123456}
 	n := &NVML{devices: []device{fakeGPU("0001:01:02.0", full), fakeGPU("0001:02:02.0", map[reading]uint64{power: 99_000}),
@@ -100,19 +98,16 @@ func TestCounter(t *testing.T) {
 		source string
 		watts  float64
 	}{"0001:01:02.0": {TotalEnergy, 0}, "0001:02:02.0": {InstantPower, 100}, "0001:03:02.0": {AveragedPower, 50}} {
-		c, err := n.Counter(pci)
-		must(t, err)
+		c := require.Value(n.Counter(pci))(t)
 		if c.Source() != want.source {
 			t.Errorf("%s by %s, want %s", pci, c.Source(), want.source)
 		}
 		start := time.Now()
-		first, err := c.Read()
-		must(t, err)
+		first := require.Value(c.Read())(t)
 		after := time.Now()
 		time.Sleep(20 * time.Millisecond)
 		before := time.Now()
-		second, err := c.Read()
-		must(t, err)
+		second := require.Value(c.Read())(t)
 		least, most := before.Sub(after).Seconds()*want.watts*1000, time.Since(start).Seconds()*want.watts*1000
 		if d := second - first; d < least || d > most {
 			t.Errorf("%s: %g mJ, want %g to %g", pci, d, least, most)

@@ -27,8 +27,7 @@ func openStub(t *testing.T, defines ...string) (*cuda.Library, *cuda.Device, *st
 	path := stub.Build(t, defines...)
 	lib, err := cuda.OpenFile(path)
 	must(t, err)
-	dev, err := lib.Device(0)
-	must(t, err)
+	dev := require.Value(lib.Device(0))(t)
 	c := stub.Open(t, path)
 	c.Reset()
 	return lib, dev, c
@@ -97,8 +96,7 @@ func TestWrongKernel(t *testing.T) {
 					continue // it has one kernel
 				}
 				c.Spoil(int(op), variant)
-				r, err := Run(t.Context(), lib, dev, options(stage, sizes))
-				must(t, err)
+				r := require.Value(Run(t.Context(), lib, dev, options(stage, sizes)))(t)
 				for _, k := range r.Kernels {
 					wrong := k.Variant == name || op == cuda.OpEmbed
 					if k.Parameters == "temperature 1" {
@@ -118,8 +116,7 @@ func TestNothingWritten(t *testing.T) {
 	t.Setenv("GPT2SCOPE_CUBLASLT", "stub-blas")
 	lib, dev, _ := openStub(t, "STUB_QUIET")
 	for _, stage := range []gpt2.Stage{gpt2.StageEmbed, gpt2.StageLN1, gpt2.StageCFC, gpt2.StageSDPA, gpt2.StageGELU, gpt2.StageResidual1} {
-		r, err := Run(t.Context(), lib, dev, options(stage, bf16))
-		must(t, err)
+		r := require.Value(Run(t.Context(), lib, dev, options(stage, bf16)))(t)
 		for _, k := range r.Kernels {
 			if k.Right || stage != gpt2.StageResidual1 && !math.IsInf(k.Error, 1) {
 				t.Errorf("%s: %+v", stage.Info().Name, k)
@@ -165,8 +162,7 @@ func TestTimes(t *testing.T) {
 		{Name: "read", Unit: ceilings.GBs, Value: 1, Where: "memory"}, {Name: "read", Unit: ceilings.GBs, Value: 100, Size: 1 << 20, Where: "cache"},
 		{Name: ceilings.F32, Unit: ceilings.TFLOPs, Value: 1},
 	}}
-	r, err := Run(t.Context(), lib, dev, o)
-	must(t, err)
+	r := require.Value(Run(t.Context(), lib, dev, o))(t)
 	cost := gpt2.StageLN1.Cost(o.Config, o.B, o.T, o.Past)
 	median := 1500 * time.Microsecond / 64
 	for _, k := range r.Kernels {

@@ -11,8 +11,7 @@ import (
 )
 
 func TestCharacters(t *testing.T) {
-	tok, err := tokenizer.Characters([]string{"\n", " ", "é", "R", "O"})
-	require.NoError(t, err)
+	tok := require.Value(tokenizer.Characters([]string{"\n", " ", "é", "R", "O"}))(t)
 	if ids := tok.Encode("RO é\n"); !slices.Equal(ids, []int32{3, 4, 1, 2, 0}) || string(tok.Decode(ids)) != "RO é\n" {
 		t.Errorf("%v, %q", ids, tok.Decode(ids))
 	}

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"gpt2scope/internal/require"
 )
 
 // FuzzRoundTrip encodes any bytes with the built-in tokenizers and decodes them again, in one go and as a stream.
@@ -65,11 +67,9 @@ func FuzzLoad(f *testing.F) {
 		data := inline(file)
 		f.Add(data, []byte{}, []byte{}, []byte{}, []byte{}, " ab\n\n ab")
 	}
-	paths, err := filepath.Glob("testdata/options/*/tokenizer.json")
-	must(f, err)
+	paths := require.Value(filepath.Glob("testdata/options/*/tokenizer.json"))(f)
 	for _, path := range paths {
-		data, err := os.ReadFile(path)
-		must(f, err)
+		data := require.Value(os.ReadFile(path))(f)
 		f.Add(data, []byte{}, []byte{}, []byte{}, []byte{}, "a <strip> b<word> caf\u00e9  <right> \n")
 	}
 	vocab := inline(small["model"].(object)["vocab"])

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 	"unicode/utf8"
+
+	"gpt2scope/internal/require"
 )
 
 // The golden files hold what Hugging Face's tokenizers makes of the same texts; testdata/make_golden.py says how.
@@ -38,8 +40,7 @@ type golden struct {
 
 func readJSON(t testing.TB, path string, v any) {
 	t.Helper()
-	data, err := os.ReadFile(path)
-	must(t, err)
+	data := require.Value(os.ReadFile(path))(t)
 	if err := json.Unmarshal(data, v); err != nil {
 		t.Fatalf("%s: %v", path, err)
 	}
@@ -48,8 +49,7 @@ func readJSON(t testing.TB, path string, v any) {
 // loaded is [Load] of what it must read.
 func loaded(t testing.TB, fsys fs.FS) *Tokenizer {
 	t.Helper()
-	tok, err := Load(fsys)
-	must(t, err)
+	tok := require.Value(Load(fsys))(t)
 	return tok
 }
 

@@ -116,8 +116,7 @@ func TestLoadAccepts(t *testing.T) {
 			file := smallFile()
 			model := file["model"].(object)
 			c.edit(file, model, model["vocab"].(object))
-			tok, err := loadObject(t, file, c.more)
-			must(t, err)
+			tok := require.Value(loadObject(t, file, c.more))(t)
 			wantIDs(t, tok, c.text, tok.Encode(c.text), c.want)
 			if got := string(tok.Decode(c.want)); strings.TrimPrefix(got, " ") != strings.TrimPrefix(c.text, " ") {
 				t.Errorf("Decode: %q, want %q", got, c.text)
@@ -137,8 +136,7 @@ func TestPassedOverHides(t *testing.T) {
 	plain := added(259, "b>c")
 	plain["special"] = false
 	file["added_tokens"] = []any{added(258, "<ab>"), plain}
-	tok, err := loadObject(t, file, nil)
-	must(t, err)
+	tok := require.Value(loadObject(t, file, nil))(t)
 	wantIDs(t, tok, "<ab>c", tok.EncodeOrdinary("<ab>c"), append(append(tok.EncodeOrdinary("<"), 256),
 		tok.EncodeOrdinary(">c")...))
 	wantIDs(t, tok, "ab>c", tok.EncodeOrdinary("ab>c"), append(tok.EncodeOrdinary("a"), 259))
@@ -366,8 +364,7 @@ func TestRoles(t *testing.T) {
 	} {
 		file := smallFile()
 		file["added_tokens"] = []any{added(258, EndOfText)}
-		tok, err := loadObject(t, file, map[string]string{"tokenizer_config.json": config})
-		must(t, err)
+		tok := require.Value(loadObject(t, file, map[string]string{"tokenizer_config.json": config}))(t)
 		for range 2 { // as read, and as written
 			var roles map[string]string
 			if err := json.Unmarshal(tok.Files()["special_tokens_map.json"], &roles); err != nil || fmt.Sprint(roles) != want {
@@ -388,8 +385,7 @@ func TestOpen(t *testing.T) {
 		must(t, os.WriteFile(filepath.Join(dir, name), data, 0o666))
 	}
 	for _, path := range []string{"", "vocab.json", "merges.txt", "other.json"} {
-		tok, err := Open(filepath.Join(dir, path))
-		must(t, err)
+		tok := require.Value(Open(filepath.Join(dir, path)))(t)
 		wantIDs(t, tok, "A", tok.Encode("A"), []int32{32})
 	}
 	for path, want := range map[string]error{"none": fs.ErrNotExist, "": ErrNone} {

@@ -5,6 +5,8 @@ import (
 	"flag"
 	"strings"
 	"testing"
+
+	"gpt2scope/internal/require"
 )
 
 var pipelinesFile = flag.String("pipelines", "testdata/pipelines.json", "FILE that testdata/make_pipelines.py made")
@@ -35,8 +37,7 @@ func folderOf(t testing.TB, files, binary map[string]string) map[string][]byte {
 		all[name] = []byte(text)
 	}
 	for name, text := range binary {
-		data, err := base64.StdEncoding.DecodeString(text)
-		must(t, err)
+		data := require.Value(base64.StdEncoding.DecodeString(text))(t)
 		all[name] = data
 	}
 	return all

@@ -16,6 +16,8 @@ import (
 	"testing"
 	"testing/fstest"
 	"unicode/utf8"
+
+	"gpt2scope/internal/require"
 )
 
 func filesFS(files map[string][]byte) fs.FS {
@@ -179,8 +181,7 @@ func TestFiles(t *testing.T) {
 			t.Run(name+" without "+without, func(t *testing.T) {
 				files := maps.Clone(all)
 				delete(files, without)
-				got, err := Load(filesFS(files))
-				must(t, err)
+				got := require.Value(Load(filesFS(files)))(t)
 				if !slices.Equal(got.pieces, tok.pieces) || !maps.Equal(got.merges, tok.merges) ||
 					!slices.Equal(got.added, tok.added) || got.eot != tok.eot {
 					t.Fatalf("not the same tokenizer: V = %d, %d merges, added %v, EOT %d", len(got.pieces), len(got.merges),

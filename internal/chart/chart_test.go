@@ -16,8 +16,6 @@ import (
 	"gpt2scope/internal/require"
 )
 
-var must = require.NoError
-
 // element is one of an SVG document.
 type element struct {
 	name, text string
@@ -58,8 +56,7 @@ func read(t *testing.T, svg []byte) (all []element) {
 // svg draws a panel.
 func svg(t *testing.T, p Panel) []element {
 	t.Helper()
-	text, err := Picture{Title: "a title", Panels: []Panel{p}}.SVG()
-	must(t, err)
+	text := require.Value(Picture{Title: "a title", Panels: []Panel{p}}.SVG())(t)
 	return read(t, text)
 }
 
@@ -219,7 +216,7 @@ func TestHostileText(t *testing.T) {
 	rows := Panel{X: Axis{Name: hostile}, Kinds: []string{hostile}, Rows: []Row{bar(hostile, Exactly(1), hostile)}}
 	picture := Picture{Title: hostile, Panels: []Panel{p, rows}}
 	text, err := picture.SVG()
-	must(t, err)
+	require.NoError(t, err)
 	read(t, text)
 	page, err := picture.HTML()
 	if err != nil || strings.Contains(string(page), "<script") || strings.ContainsAny(string(page), "\x00\x1b") {
@@ -273,16 +270,14 @@ func TestAnyNumbers(t *testing.T) {
 // colours.
 func TestFormats(t *testing.T) {
 	p := Picture{Title: "a", Panels: []Panel{{Series: []Series{{Points: Points([]float64{1, 2}, []float64{3, 4})}}}}}
-	one, err := p.PNG()
-	must(t, err)
+	one := require.Value(p.PNG())(t)
 	if other, _ := p.PNG(); !bytes.Equal(one, other) {
 		t.Error("the same data give another PNG")
 	}
 	if image, err := png.Decode(bytes.NewReader(one)); err != nil || image.Bounds().Dx() != 1280 {
 		t.Errorf("the PNG is %v, %v", image.Bounds(), err)
 	}
-	page, err := p.HTML()
-	must(t, err)
+	page := require.Value(p.HTML())(t)
 	for _, m := range regexp.MustCompile(`(fill|stroke)="#[0-9A-F]{6}"`).FindAllString(string(page), -1) {
 		if !strings.Contains(string(Style()), m) {
 			t.Errorf("the style has nothing for %s", m)

@@ -13,22 +13,19 @@ import (
 	"gpt2scope/internal/require"
 )
 
-var must = require.NoError
-
 func TestPiped(t *testing.T) {
 	file := func(text string) *os.File {
 		t.Helper()
 		path := filepath.Join(t.TempDir(), "file")
-		must(t, os.WriteFile(path, []byte(text), 0o666))
-		f, err := os.Open(path)
-		must(t, err)
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o666))
+		f := require.Value(os.Open(path))(t)
 		t.Cleanup(func() { f.Close() })
 		return f
 	}
 	pipe := func(after time.Duration, text string, end bool) *os.File {
 		t.Helper()
 		r, w, err := os.Pipe()
-		must(t, err)
+		require.NoError(t, err)
 		go func() {
 			time.Sleep(after)
 			w.WriteString(text)
@@ -39,11 +36,9 @@ func TestPiped(t *testing.T) {
 		t.Cleanup(func() { w.Close(); r.Close() })
 		return r
 	}
-	null, err := os.Open(os.DevNull)
-	must(t, err)
+	null := require.Value(os.Open(os.DevNull))(t)
 	defer null.Close()
-	zero, err := os.Open("/dev/zero")
-	must(t, err)
+	zero := require.Value(os.Open("/dev/zero"))(t)
 	defer zero.Close()
 	closed := file("text")
 	closed.Close()

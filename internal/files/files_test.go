@@ -43,8 +43,7 @@ func TestPipe(t *testing.T) {
 		}
 		writer <- w
 	}()
-	r, err := Open(ctx, path)
-	require.NoError(t, err)
+	r := require.Value(Open(ctx, path))(t)
 	w := <-writer
 	defer w.Close()
 	if _, err := io.WriteString(w, "text"); err != nil {

@@ -28,8 +28,7 @@ var configuration = map[string]any{"model": "m", "repeat": 3, "phases": []string
 // open opens a journal for the time of a test.
 func open(t *testing.T, dir string, configuration map[string]any) *Journal[row] {
 	t.Helper()
-	j, err := format.Open(dir, configuration)
-	must(t, err)
+	j := require.Value(format.Open(dir, configuration))(t)
 	t.Cleanup(func() { j.Close() })
 	return j
 }
@@ -43,8 +42,7 @@ func filled(t *testing.T) (dir string, lines []string) {
 		must(t, j.Add(fmt.Sprint("task ", i), []row{{Value: i + 1}}))
 	}
 	j.Close()
-	data, err := os.ReadFile(filepath.Join(dir, format.File))
-	must(t, err)
+	data := require.Value(os.ReadFile(filepath.Join(dir, format.File)))(t)
 	return dir, strings.SplitAfter(string(data), "\n")[:3]
 }
 

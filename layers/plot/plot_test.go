@@ -16,8 +16,6 @@ import (
 	"gpt2scope/layers"
 )
 
-var must = require.NoError
-
 // pick returns the points of a series by its name's beginning, nil if there is none.
 func pick(all []album.Picture, name string, panel int, series string) []chart.Point {
 	for _, f := range all {
@@ -114,13 +112,11 @@ func TestLines(t *testing.T) {
 func written(t *testing.T, r *layers.Result) map[string]string {
 	t.Helper()
 	dir := t.TempDir()
-	must(t, Write(t.Context(), dir, r, "the tables"))
-	files, err := filepath.Glob(filepath.Join(dir, "*"))
-	must(t, err)
+	require.NoError(t, Write(t.Context(), dir, r, "the tables"))
+	files := require.Value(filepath.Glob(filepath.Join(dir, "*")))(t)
 	all := map[string]string{}
 	for _, f := range files {
-		data, err := os.ReadFile(f)
-		must(t, err)
+		data := require.Value(os.ReadFile(f))(t)
 		all[filepath.Base(f)] = string(data)
 	}
 	return all
@@ -175,7 +171,7 @@ func TestPageInBrowser(t *testing.T) {
 			const shown = [...document.querySelectorAll("svg")].map((e) => e.getBoundingClientRect().width / e.viewBox.baseVal.width).filter((x) => x > 0);
 			return { over: document.documentElement.scrollWidth - innerWidth, shown: shown.length, letters: 12 * Math.min(...shown) };
 		})()`))
-		must(t, err)
+		require.NoError(t, err)
 		if got.Over > 0 || got.Shown != 4 || got.Letters < 9 {
 			t.Errorf("in a window of %d pixels the page is %+v", width, got)
 		}

@@ -13,8 +13,6 @@ import (
 	"gpt2scope/learn"
 )
 
-var must = require.NoError
-
 func results() []learn.Result {
 	var all []learn.Result
 	for i, verdict := range []learn.Verdict{learn.Shown, learn.Refuted, learn.Unknown, learn.Shown} {
@@ -35,7 +33,7 @@ func results() []learn.Result {
 
 func TestPage(t *testing.T) {
 	var b bytes.Buffer
-	must(t, Write(&b, results()))
+	require.NoError(t, Write(&b, results()))
 	rest := b.String()
 	for _, part := range []string{"<h2>1. ", "<td>3.33 ms</td>", "What was found.", "<svg ", "Since it is", "<h2>2. "} {
 		if _, rest, _ = strings.Cut(rest, part); rest == "" {
@@ -59,11 +57,9 @@ func TestPage(t *testing.T) {
 // window, and the pictures have letters that can be read, none outside.
 func TestPageInBrowser(t *testing.T) {
 	all, drawn := results(), 0
-	shipped, err := learn.Shipped()
-	must(t, err)
+	shipped := require.Value(learn.Shipped())(t)
 	for _, l := range learn.All() {
-		r, err := learn.Judge(t.Context(), l, shipped)
-		must(t, err)
+		r := require.Value(learn.Judge(t.Context(), l, shipped))(t)
 		all = append(all, r)
 	}
 	for _, r := range all {
@@ -100,8 +96,7 @@ func TestPageInBrowser(t *testing.T) {
 	})()`
 	for window, letters := range map[int64]float64{1440: 11, 800: 11, 390: 11} {
 		b.Show(window, 900)
-		got, err := chromedp.Run(b.Context, chromedp.Evaluate[seen](look))
-		must(t, err)
+		got := require.Value(chromedp.Run(b.Context, chromedp.Evaluate[seen](look)))(t)
 		if got.Over > 0 || got.Pictures != drawn || got.Letters < letters || len(got.Outside) > 0 || !got.Styled {
 			t.Errorf("in a window of %d pixels the page is %+v", window, got)
 		}

@@ -11,8 +11,7 @@ import (
 
 func plan(t *testing.T) *gpt2.Plan {
 	t.Helper()
-	m, err := gpt2.Random("random:L=2,C=64,NH=4,V=257,T=64")
-	require.NoError(t, err)
+	m := require.Value(gpt2.Random("random:L=2,C=64,NH=4,V=257,T=64"))(t)
 	return gpt2.Forward(m.Config, []int{0, 1}, gpt2.Pass{Batch: 1, Tokens: 1, Logits: gpt2.LogitsLast, Sample: true})
 }
 

@@ -36,8 +36,7 @@ func rows() (all []predict.Row) {
 // All ways are graded on all splits; on times that follow its law the model is right, and floors are wrong where
 // launches decide.
 func TestCheck(t *testing.T) {
-	result, err := Check(t.Context(), rows())
-	require.NoError(t, err)
+	result := require.Value(Check(t.Context(), rows()))(t)
 	if len(result.Scores) != 12 || result.Rows != 256 || result.Shapes != 128 || result.Noise != 0 {
 		t.Errorf("%d scores of %+v", len(result.Scores), result)
 	}
@@ -61,8 +60,7 @@ func TestCheck(t *testing.T) {
 
 // What is held out of a fit is graded, and nothing else.
 func TestHoldOut(t *testing.T) {
-	all, err := predict.Medians(rows())
-	require.NoError(t, err)
+	all := require.Value(predict.Medians(rows()))(t)
 	for _, s := range Splits(all) {
 		held := map[string]int{}
 		for i := range all {

@@ -13,12 +13,10 @@ import (
 // TestReferenceProducts compares the products of the reference backend, which are gorgonia's, with package reference:
 // in both layouts of weights, with and without bias, for all rows and for the last of each sequence.
 func TestReferenceProducts(t *testing.T) {
-	m, err := gpt2.Random("random:L=1,C=24,NH=2,V=37,T=16")
-	require.NoError(t, err)
+	m := require.Value(gpt2.Random("random:L=1,C=24,NH=2,V=37,T=16"))(t)
 	defer m.Close()
 	const B, T = 2, 3
-	prepared, err := New().Prepare(t.Context(), m, gpt2.Options{Layers: []int{0}, Batch: B, Context: 16})
-	require.NoError(t, err)
+	prepared := require.Value(New().Prepare(t.Context(), m, gpt2.Options{Layers: []int{0}, Batch: B, Context: 16}))(t)
 	defer prepared.Close()
 	r := prepared.(*Runner)
 	random := rand.New(rand.NewPCG(1, 1))

@@ -18,15 +18,12 @@ import (
 	"gpt2scope/tasks"
 )
 
-var must = require.NoError
-
 const docs = "../../docs/"
 
 // stored are the samples of an H200 that the program holds.
 func stored(t *testing.T) []tasks.Sample {
 	t.Helper()
-	samples, err := tasks.ReadFiles("../samples/h200.csv.gz")
-	must(t, err)
+	samples := require.Value(tasks.ReadFiles("../samples/h200.csv.gz"))(t)
 	return samples
 }
 
@@ -44,10 +41,9 @@ func TestDocsPictures(t *testing.T) {
 		t.Fatalf("%q, %v", pictures, err)
 	}
 	for _, path := range pictures {
-		want, err := os.ReadFile(filepath.Join(dir, filepath.Base(path)))
-		must(t, err)
+		want := require.Value(os.ReadFile(filepath.Join(dir, filepath.Base(path))))(t)
 		if os.Getenv("GPT2SCOPE_UPDATE") != "" {
-			must(t, os.WriteFile(path, want, 0o666))
+			require.NoError(t, os.WriteFile(path, want, 0o666))
 		}
 		if have, err := os.ReadFile(path); err != nil || !bytes.Equal(have, want) {
 			t.Errorf("%s is not what 'infer tasks plot' draws of the stored samples: GPT2SCOPE_UPDATE=1 go test ./tasks/plot "+
@@ -58,8 +54,7 @@ func TestDocsPictures(t *testing.T) {
 
 // The tables and figures of docs/tasks.md are medians of the stored samples.
 func TestDocsFigures(t *testing.T) {
-	text, err := os.ReadFile(docs + "tasks.md")
-	must(t, err)
+	text := require.Value(os.ReadFile(docs + "tasks.md"))(t)
 	page := strings.Join(strings.Fields(string(text)), " ")
 	charts := map[string]*tasks.Chart{}
 	all := tasks.Charts(stored(t), 1)

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"gpt2scope/internal/require"
 	"gpt2scope/predict"
 	"gpt2scope/tasks"
 )
@@ -56,8 +57,7 @@ func TestWrite(t *testing.T) {
 			}
 		}
 	}
-	page, err := os.ReadFile(filepath.Join(dir, "tasks.html"))
-	must(t, err)
+	page := require.Value(os.ReadFile(filepath.Join(dir, "tasks.html")))(t)
 	for _, part := range []string{"vector.add, float32", "GPU, kernel alone", "Measured on here", "copy to the GPU", "name=\"viewport\"", "the &lt;table&gt;"} {
 		if !strings.Contains(string(page), part) {
 			t.Errorf("the page lacks %q", part)

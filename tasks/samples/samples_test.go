@@ -17,32 +17,26 @@ import (
 	"gpt2scope/tasks"
 )
 
-var must = require.NoError
-
 var update = flag.Bool("update", false, "write model.json.gz")
 
 // The model that ships is of the samples, and knows their times.
 func TestModel(t *testing.T) {
-	all, err := Read()
-	must(t, err)
+	all := require.Value(Read())(t)
 	rows, _, noFloor := tasks.Rows(all)
 	if noFloor > 0 {
 		t.Errorf("%d rows have no floor", noFloor)
 	}
 	if *update {
-		fitted, err := predict.Fit(t.Context(), rows)
-		must(t, err)
+		fitted := require.Value(predict.Fit(t.Context(), rows))(t)
 		var b bytes.Buffer
 		z, _ := gzip.NewWriterLevel(&b, gzip.BestCompression)
-		must(t, fitted.Write(z))
+		require.NoError(t, fitted.Write(z))
 		z.Close()
-		must(t, os.WriteFile("model.json.gz", b.Bytes(), 0o666))
+		require.NoError(t, os.WriteFile("model.json.gz", b.Bytes(), 0o666))
 		model = b.Bytes()
 	}
-	m, err := Model()
-	must(t, err)
-	medians, err := predict.Medians(rows)
-	must(t, err)
+	m := require.Value(Model())(t)
+	medians := require.Value(predict.Medians(rows))(t)
 	if !slices.Equal(m.Measured, medians) || m.Rows != len(rows) {
 		t.Fatalf("model.json.gz is of other samples; write it with go test ./tasks/samples -update")
 	}
@@ -66,10 +60,8 @@ func TestModel(t *testing.T) {
 // decisions returns a function that chooses between two devices of a machine for one of a thousand stored measurements
 // after another.
 func decisions(tb testing.TB) func() {
-	all, err := Read()
-	must(tb, err)
-	m, err := Model()
-	must(tb, err)
+	all := require.Value(Read())(tb)
+	m := require.Value(Model())(tb)
 	rows, _, _ := tasks.Rows(all)
 	cpu, _ := m.Device(&predict.Row{Machine: "h200", Device: "cpu"})
 	gpu, known := m.Device(&predict.Row{Machine: "h200", Device: "cuda:0"})
@@ -101,13 +93,10 @@ func TestDecisionAllocatesNothing(t *testing.T) {
 // of processor time.
 func TestDocsCheck(t *testing.T) {
 	const path = "../../docs/cost-model.md"
-	page, err := os.ReadFile(path)
-	must(t, err)
-	all, err := Read()
-	must(t, err)
+	page := require.Value(os.ReadFile(path))(t)
+	all := require.Value(Read())(t)
 	rows, _, _ := tasks.Rows(all)
-	result, err := grade.Check(t.Context(), rows)
-	must(t, err)
+	result := require.Value(grade.Check(t.Context(), rows))(t)
 	for _, s := range result.Scores {
 		line := "| " + s.Way + " | "
 		if s.Times > 0 {

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"gpt2scope/internal/require"
 	"gpt2scope/traces"
 	"gpt2scope/traces/internal/fixtures"
 	"gpt2scope/traces/internal/samples"
@@ -14,9 +15,9 @@ import (
 
 func open(t *testing.T, name string) []*Kernel {
 	t.Helper()
-	f := fixtures.Must(os.Open("../samples/pytorch/" + name))(t)
+	f := require.Value(os.Open("../samples/pytorch/" + name))(t)
 	defer f.Close()
-	s := fixtures.Must(Read(f))(t)
+	s := require.Value(Read(f))(t)
 	return s
 }
 

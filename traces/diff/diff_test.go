@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"gpt2scope/internal/require"
 	"gpt2scope/traces"
 	"gpt2scope/traces/internal/fixtures"
 	"gpt2scope/traces/load"
@@ -39,7 +40,7 @@ func TestDiff(t *testing.T) {
 	slow := func(int, int) int64 { return 50_000 }
 	a := fixtures.Trace(ha, append(append(fixtures.Passes(ha, 300_000, 30, noise(2000), nil), fixtures.Passes(ha, 10, 1, slow, nil)...), warm)...)
 	b := fixtures.Trace(hb, fixtures.Passes(hb, 0, 40, noise(2500), nil)...)
-	c := fixtures.Must(Compare(a, b, tables.ByStage, 0.05, -1))(t)
+	c := require.Value(Compare(a, b, tables.ByStage, 0.05, -1))(t)
 	same, more, only := rowOf(t, c, "wte+wpe"), rowOf(t, c, "h.0.mlp.c_fc"), rowOf(t, c, "h.1.mlp.c_fc")
 	if same.Verdict != NoChange || same.A.N != 30 || same.B.N != 40 {
 		t.Errorf("noise is reported as %+v", same)
@@ -53,7 +54,7 @@ func TestDiff(t *testing.T) {
 	if p := rowOf(t, c, "whole pass"); p.A.N != 30 || p.A.Median > 8000 || p.Kind != ChangePass {
 		t.Errorf("the passes of A: %+v", p)
 	}
-	back := fixtures.Must(Compare(b, a, tables.ByStage, 0.05, -1))(t)
+	back := require.Value(Compare(b, a, tables.ByStage, 0.05, -1))(t)
 	if r := rowOf(t, back, "h.0.mlp.c_fc"); r.Verdict != Shorter || -r.Shift != more.Shift {
 		t.Errorf("turned round: %+v", r)
 	}
@@ -63,7 +64,7 @@ func TestDiff(t *testing.T) {
 	fixtures.Says(t, "", strings.Join(c.Notes, "\n"), "decode step, layers: 1 in A, 2 in B", "decode step, positions: 10 to 39 in A, 10 to 49 in B")
 
 	// A trace equals itself.
-	c = fixtures.Must(Compare(a, a, tables.ByStage, 0.05, -1))(t)
+	c = require.Value(Compare(a, a, tables.ByStage, 0.05, -1))(t)
 	for _, r := range c.Rows {
 		if r.Verdict != NoChange || r.Shift != 0 {
 			t.Errorf("compared with itself: %+v", r)
@@ -75,7 +76,7 @@ func TestDiff(t *testing.T) {
 
 	// Three passes say nothing, and a test that cannot reject is not made.
 	few := fixtures.Trace(ha, fixtures.Passes(ha, 0, 3, noise(9000), nil)...)
-	c = fixtures.Must(Compare(a, few, tables.ByStage, 0.05, -1))(t)
+	c = require.Value(Compare(a, few, tables.ByStage, 0.05, -1))(t)
 	if r := rowOf(t, c, "h.0.mlp.c_fc"); r.Verdict != TooFew || r.P != nil || r.B.Low != nil || r.Percent == nil || c.Tests != 0 {
 		t.Errorf("three passes: %+v", r)
 	}
@@ -132,7 +133,7 @@ func TestAdjust(t *testing.T) {
 // TestPasses: steps, idle time and other work make the whole pass.
 func TestPasses(t *testing.T) {
 	for _, path := range []string{"../samples/eager.sqlite", "../samples/graph.sqlite"} {
-		tr := fixtures.Must(load.Load(path))(t)
+		tr := require.Value(load.Load(path))(t)
 		p := side{window.New(tr, -1)}
 		if len(p.Passes) != 8 {
 			t.Fatalf("%s has %d passes", path, len(p.Passes))
@@ -147,7 +148,7 @@ func TestPasses(t *testing.T) {
 			t.Errorf("%s: idle time and steps are %d ns, the passes %d; %d lost", path, sums[false], sums[true], rows.lost)
 		}
 		// The stages have the times of the stage table.
-		table := fixtures.Must(tables.Summarize(tr, tables.ByStage, -1))(t)
+		table := require.Value(tables.Summarize(tr, tables.ByStage, -1))(t)
 		for _, r := range table.Rows {
 			if r.Kind != tables.RowWork {
 				continue
@@ -172,7 +173,7 @@ func TestUnfair(t *testing.T) {
 	a.Versions, b.Versions = map[string]string{"driver": "1", "schema": "1", "only": "a"}, map[string]string{"driver": "2", "schema": "2"}
 	b.Drop("kernels", 7)
 	graph := func(k *traces.Event) { k.Node = 5 }
-	c := fixtures.Must(Compare(fixtures.Trace(a, fixtures.Passes(a, 0, 5, flat, nil)...), fixtures.Trace(b, fixtures.Passes(b, 0, 5, flat, graph)...), tables.ByStage, 0.05, -1))(t)
+	c := require.Value(Compare(fixtures.Trace(a, fixtures.Passes(a, 0, 5, flat, nil)...), fixtures.Trace(b, fixtures.Passes(b, 0, 5, flat, graph)...), tables.ByStage, 0.05, -1))(t)
 	want := []string{"recorder, which has its own overhead: cupti in A, stamps in B", "device: GPU in A, other GPU in B", "type of matrix products: bf16 in A, unknown in B",
 		"work comes by: single launches in A, CUDA graphs in B", "decode step, sequences: 1 in A, 2 in B", "decode step, tokens: 1 in A, 3 in B",
 		"decode step, padded to: no more in A, 16 in B", "driver: 1 in A, 2 in B"}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"gpt2scope/internal/require"
 	"gpt2scope/traces"
 	"gpt2scope/traces/internal/fixtures"
 	"gpt2scope/traces/internal/samples"
@@ -204,7 +205,7 @@ func TestAdvise(t *testing.T) {
 		}(), 10 * 150, []string{"1 stage takes"}, cpu(0, even)},
 	} {
 		tested[c.rule] = true
-		a := fixtures.Must(Advise(c.with, -1))(t)
+		a := require.Value(Advise(c.with, -1))(t)
 		i := slices.IndexFunc(a.Hints, func(h Hint) bool { return h.Rule == c.rule })
 		if i < 0 {
 			t.Errorf("%s finds nothing; there are %+v, %q", c.rule, a.Hints, a.Notes)
@@ -222,7 +223,7 @@ func TestAdvise(t *testing.T) {
 		if !slices.IsSortedFunc(a.Hints, func(x, y Hint) int { return int(y.Gain - x.Gain) }) {
 			t.Errorf("not by gain: %+v", a.Hints)
 		}
-		b := fixtures.Must(Advise(c.without, -1))(t)
+		b := require.Value(Advise(c.without, -1))(t)
 		for _, h := range b.Above(1) {
 			if h.Rule == c.rule {
 				t.Errorf("%s finds in a trace without it: %+v", c.rule, h)
@@ -305,16 +306,16 @@ func TestSilent(t *testing.T) {
 		"the call began before":               {ahead(), "launch-latency", "queue work before"},
 		"dependent launch is new":             {queued("8.0"), "dependency", "programmatic"},
 		"a graph does not shorten other work": {slowHost(), "host-late", "graph"},
-		"a loader is not mended by graphs":    {fixtures.Must(load.Load("../testdata/cases/dataloader-bound.json.gz"))(t), "host-late", ""},
-		"NCCL, as PyTorch records it":         {fixtures.Must(load.Load("../testdata/cases/nccl-small-grid.json.gz"))(t), "small-grid", ""},
-		"a V100, as PyTorch records it":       {fixtures.Must(load.Load("../testdata/cases/float32-on-v100.json.gz"))(t), "float32", "TF32"},
-		"a loader is mended by more workers":  {fixtures.Must(load.Load("../testdata/cases/dataloader-bound.json.gz"))(t), "data-loading", "graph"},
+		"a loader is not mended by graphs":    {require.Value(load.Load("../testdata/cases/dataloader-bound.json.gz"))(t), "host-late", ""},
+		"NCCL, as PyTorch records it":         {require.Value(load.Load("../testdata/cases/nccl-small-grid.json.gz"))(t), "small-grid", ""},
+		"a V100, as PyTorch records it":       {require.Value(load.Load("../testdata/cases/float32-on-v100.json.gz"))(t), "float32", "TF32"},
+		"a loader is mended by more workers":  {require.Value(load.Load("../testdata/cases/dataloader-bound.json.gz"))(t), "data-loading", "graph"},
 		"one wait at the end is no loop":      {fixtures.Trace(&traces.Header{}, append(fixtures.Launched(1, 0, 10, 20, 100), apiCall("cudaDeviceSynchronize", 30, 80))...), "sync", ""},
 		"code that is loaded is no late host": {samples.Load(t, "eager.sqlite"), "host-late", ""},
 		"code that is loaded is no latency":   {samples.Load(t, "eager.sqlite"), "launch-latency", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			a := fixtures.Must(Advise(c.trace, -1))(t)
+			a := require.Value(Advise(c.trace, -1))(t)
 			hints := a.Hints
 			if c.silent == "" {
 				hints = a.Above(5)
@@ -337,7 +338,7 @@ func TestOnce(t *testing.T) {
 	for _, name := range append(samples.Glob(t, "*.sqlite"), samples.Glob(t, "pytorch/*.sqlite")...) {
 		tr := samples.Load(t, name)
 		stages.OfRanges(tr, nil)
-		a := fixtures.Must(Advise(tr, -1))(t)
+		a := require.Value(Advise(tr, -1))(t)
 		sum := int64(0)
 		for _, h := range a.Hints {
 			sum += h.Gain
@@ -375,7 +376,7 @@ func TestTrustOf(t *testing.T) {
 func TestAdviseNotes(t *testing.T) {
 	lost := traces.Plain(traces.KindKernel, traces.Stream(1, 0, 1, 7), "lost", 10_000, 50)
 	odd := append(copied("Memcpy", 50, 5000, 100), lost)
-	a := fixtures.Must(Advise(fixtures.Trace(&traces.Header{Incomplete: []string{"lost"}, Overhead: []traces.Overhead{{Phase: "decode step", Baseline: 100, Recorded: 120, Passes: 24}, {Phase: "prefill", Baseline: 100, Recorded: 130, Passes: 23}}}, append(append(fixtures.Launched(1, 0, 5, 10, 30), fixtures.Launched(2, 40, 50, 60, 70)...), odd...)...), -1))(t)
+	a := require.Value(Advise(fixtures.Trace(&traces.Header{Incomplete: []string{"lost"}, Overhead: []traces.Overhead{{Phase: "decode step", Baseline: 100, Recorded: 120, Passes: 24}, {Phase: "prefill", Baseline: 100, Recorded: 130, Passes: 23}}}, append(append(fixtures.Launched(1, 0, 5, 10, 30), fixtures.Launched(2, 40, 50, 60, 70)...), odd...)...), -1))(t)
 	text := strings.Join(a.Notes, "\n")
 	fixtures.Says(t, "", text, "no pass", "shares are withheld, since they would mislead", "20.0 % longer", "does not say how many SMs", "occupancy: the recording does not say", "pageable: 1 copy or set", "does not say what steps cost")
 	if strings.Contains(text, "30.0") {
@@ -437,7 +438,7 @@ func TestCaptures(t *testing.T) {
 		if name == "bad.sqlite" && !stages.OfRanges(tr, nil) {
 			t.Fatal("it has no ranges")
 		}
-		for _, h := range fixtures.Must(Advise(tr, -1))(t).Hints {
+		for _, h := range require.Value(Advise(tr, -1))(t).Hints {
 			fixtures.Says(t, h.Rule, h.Text+strings.Join(h.Rows, "\n"), facts[h.Rule]...)
 			delete(facts, h.Rule)
 		}

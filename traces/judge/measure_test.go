@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"gpt2scope/internal/require"
 	"gpt2scope/traces"
 	"gpt2scope/traces/internal/fixtures"
 	"gpt2scope/traces/internal/samples"
@@ -37,7 +38,7 @@ func TestMeasure(t *testing.T) {
 	last := traces.Plain(traces.KindKernel, stream, "uncalled", 280, 20)
 	h := &traces.Header{Devices: []traces.Device{{SMs: 100, WarpsPerSM: 64, BlocksPerSM: 32, RegistersPerSM: 65536, SharedPerSM: 200 << 10}}}
 	tr := fixtures.Trace(h, append(append(launched, second...), copied, call, wait, in, last, sampled(-10, 10), sampled(160, 30))...)
-	r := fixtures.Must(Measure(tr, -1))(t)
+	r := require.Value(Measure(tr, -1))(t)
 	if r.Wall != 280 || r.PassesFrom != window.FromNothing || r.Before != 0 {
 		t.Errorf("%d ns, passes from %q, %d ns before", r.Wall, r.PassesFrom, r.Before)
 	}
@@ -77,7 +78,7 @@ func TestPageable(t *testing.T) {
 		call := traces.Plain(traces.KindRuntime, traces.API(1, 1), "cudaMemcpyAsync", 100, 40)
 		copied.Correlation, call.Correlation = 2, 2
 		events := append(fixtures.Launched(1, 0, 10, 20, 120), copied, call)
-		r := fixtures.Must(Measure(fixtures.Trace(&traces.Header{}, events...), -1))(t)
+		r := require.Value(Measure(fixtures.Trace(&traces.Header{}, events...), -1))(t)
 		if v, ok := r.value("cpu_gpu_overlap_percent"); !ok || !near(v, want) {
 			t.Errorf("%s: %v %% overlap, expected %v", memory, v, want)
 		}
@@ -105,7 +106,7 @@ func TestRecorder(t *testing.T) {
 func TestOverlap(t *testing.T) {
 	events := append(fixtures.Launched(1, 0, 5, 10, 110), fixtures.Launched(2, 6, 9, 10, 110)...)
 	events[3].Lane.ID++
-	r := fixtures.Must(Measure(fixtures.Trace(&traces.Header{}, events...), -1))(t)
+	r := require.Value(Measure(fixtures.Trace(&traces.Header{}, events...), -1))(t)
 	if v, ok := r.value("kernel_overlap_percent"); !ok || v != 50 || !strings.Contains(strings.Join(r.Notes, ""), "kernels overlap: their times sum to 0.000 ms") {
 		t.Errorf("%v %%: %q", v, r.Notes)
 	}
@@ -119,7 +120,7 @@ func TestCommunication(t *testing.T) {
 		return e
 	}
 	h := &traces.Header{Devices: []traces.Device{{SMs: 100}}}
-	r := fixtures.Must(Measure(fixtures.Trace(h, on(7, "gemm", 0, 100), on(20, "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)", 80, 60), on(21, "ncclKernel_SendRecv", 100, 20), on(7, "gemm", 130, 100)), -1))(t)
+	r := require.Value(Measure(fixtures.Trace(h, on(7, "gemm", 0, 100), on(20, "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)", 80, 60), on(21, "ncclKernel_SendRecv", 100, 20), on(7, "gemm", 130, 100)), -1))(t)
 	for key, want := range map[string]float64{"communication_time": 60, "communication_overlap_percent": 50, "compute_percent": 100, "grid_fill_percent": 100} {
 		if got, ok := r.value(key); !ok || !near(got, want) {
 			t.Errorf("%s is %v (%v), not %v", key, got, ok, want)
@@ -149,7 +150,7 @@ func TestTogether(t *testing.T) {
 
 // TestMissing: a recording without API calls says for each indicator of the host what records it.
 func TestMissing(t *testing.T) {
-	r := fixtures.Must(Measure(fixtures.Trace(&traces.Header{}, traces.Plain(traces.KindKernel, traces.Stream(1, 0, 1, 7), "k", 0, 10)), -1))(t)
+	r := require.Value(Measure(fixtures.Trace(&traces.Header{}, traces.Plain(traces.KindKernel, traces.Stream(1, 0, 1, 7), "k", 0, 10)), -1))(t)
 	for _, key := range []string{"cpu_gpu_overlap_percent", "queue_depth", "launch_latency", "starved_percent", "synchronisations", "correlated_percent", "sm_utilisation_percent", "theoretical_occupancy_percent"} {
 		if x := r.find(key); x.Value != nil || x.RecordWith == "" {
 			t.Errorf("%s: %+v", key, x)
@@ -163,7 +164,7 @@ func TestMissing(t *testing.T) {
 // TestGPUMetrics: the samples of nsys --gpu-metrics-devices are utilisation.
 func TestGPUMetrics(t *testing.T) {
 	tr := samples.Load(t, "pytorch/metrics.sqlite")
-	r := fixtures.Must(Measure(tr, -1))(t)
+	r := require.Value(Measure(tr, -1))(t)
 	for _, key := range []string{"sm_utilisation_percent", "tensor_utilisation_percent", "dram_bandwidth_percent"} {
 		v, ok := r.value(key)
 		if busy, _ := r.value("gpu_busy_percent"); !ok || v <= 0 || v > busy {
@@ -175,7 +176,7 @@ func TestGPUMetrics(t *testing.T) {
 // TestAgreesWithNsys compares copies, kernels and API calls with the tables of nsys stats of the
 // same capture. Passes and what is before them are all of it.
 func TestAgreesWithNsys(t *testing.T) {
-	r := fixtures.Must(Measure(samples.Load(t, "pytorch/bad.sqlite"), -1))(t)
+	r := require.Value(Measure(samples.Load(t, "pytorch/bad.sqlite"), -1))(t)
 	for keys, c := range map[string]struct{ report, column, operation string }{
 		"kernel_time":                           {"cuda_gpu_kern_sum", "Total Time (ns)", ""},
 		"kernels":                               {"cuda_gpu_kern_sum", "Instances", ""},

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"gpt2scope/internal/require"
 	"gpt2scope/traces"
-	"gpt2scope/traces/internal/fixtures"
 	"gpt2scope/traces/judge"
 	"gpt2scope/traces/stages"
 	"gpt2scope/traces/tables"
@@ -98,7 +98,7 @@ func TestCases(t *testing.T) {
 			}
 		})
 	}
-	files := fixtures.Must(os.ReadDir(casesFolder))(t)
+	files := require.Value(os.ReadDir(casesFolder))(t)
 	for _, f := range files {
 		if !listed[f.Name()] {
 			t.Errorf("%s is in no case", f.Name())

@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"testing"
 
+	"gpt2scope/internal/require"
 	"gpt2scope/traces"
 	"gpt2scope/traces/diff"
 	"gpt2scope/traces/internal/fixtures"
@@ -59,7 +60,7 @@ func TestForeign(t *testing.T) {
 		"text":         {"hello", []string{"is not a trace", "neither JSON"}, "byte 0"},
 	} {
 		path := filepath.Join(t.TempDir(), name)
-		fixtures.Check(t, os.WriteFile(path, []byte(c.content), 0o666))
+		require.NoError(t, os.WriteFile(path, []byte(c.content), 0o666))
 		_, err := Load(path)
 		if err == nil {
 			t.Errorf("%s is read", name)
@@ -86,9 +87,9 @@ func TestForeign(t *testing.T) {
 	}
 	for from, name := range map[string]string{"../samples/eager.sqlite": "x.ncu-rep",
 		"../samples/shipped-eager-stamps.json.gz": "x.nsys-rep", "../testdata/kineto.json": "x.csv"} {
-		content := fixtures.Must(os.ReadFile(from))(t)
+		content := require.Value(os.ReadFile(from))(t)
 		path := filepath.Join(t.TempDir(), name)
-		fixtures.Check(t, os.WriteFile(path, content, 0o666))
+		require.NoError(t, os.WriteFile(path, content, 0o666))
 		if _, err := Load(path); err != nil {
 			t.Errorf("%s as %s: %v", from, name, err)
 		}
@@ -100,8 +101,8 @@ func TestStream(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	for _, path := range []string{"../samples/eager.sqlite", "../samples/gpt2-L1-graph-stamps.json.gz",
 		"../testdata/kineto.json"} {
-		want := fixtures.Must(Load(path))(t)
-		f := fixtures.Must(os.Open(path))(t)
+		want := require.Value(Load(path))(t)
+		f := require.Value(os.Open(path))(t)
 		defer f.Close()
 		got, err := Source{Path: "standard input", Stream: f}.Load()
 		if err != nil || !reflect.DeepEqual(got, want) {
@@ -123,7 +124,7 @@ func TestStream(t *testing.T) {
 // TestProgress: what is read of a file grows to all of it.
 func TestProgress(t *testing.T) {
 	for _, path := range []string{"../samples/gpt2-xl-eager-stamps.json.gz", "../samples/graph.sqlite"} {
-		info := fixtures.Must(os.Stat(path))(t)
+		info := require.Value(os.Stat(path))(t)
 		calls, last := 0, int64(0)
 		if _, err := (Source{Path: path, Progress: func(done, total int64) {
 			if done < last || done > total || total != info.Size() {
@@ -276,7 +277,7 @@ func TestRanks(t *testing.T) {
 		text := `{"schemaVersion":1,` + head + `"traceEvents":[
 			{"ph":"X","cat":"cuda_runtime","name":"cudaLaunchKernel","pid":4711,"tid":4711,"ts":1,"dur":1,"args":{"correlation":1}},
 			{"ph":"X","cat":"kernel","name":"k","pid":0,"tid":7,"ts":3,"dur":1,"args":{"correlation":1,"device":0,"stream":7}}]}`
-		fixtures.Check(t, os.WriteFile(path, []byte(text), 0o666))
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o666))
 		return path
 	}
 	environment := func(value string) string {
@@ -323,14 +324,14 @@ func TestRanksAreKept(t *testing.T) {
 			Ranks: []traces.Rank{{Process: 1, Rank: rank, Source: "distributedInfo"}}}
 		return traces.NewTrace(h, fixtures.Launched(1, 10, 20, 30, 40))
 	}
-	m := fixtures.Must(traces.Merge([]*traces.Trace{one(1), one(0)}, []string{"a", "b"}))(t)
+	m := require.Value(traces.Merge([]*traces.Trace{one(1), one(0)}, []string{"a", "b"}))(t)
 	if m.Header.Clock.Aligned == "" {
 		t.Error("how the clocks are aligned is not said")
 	}
 	path := filepath.Join(t.TempDir(), "rank9.json") // the name does not count
 	file := fixtures.Write(t, m.Header, m.Events)
-	fixtures.Check(t, os.WriteFile(path, file, 0o666))
-	again := fixtures.Must(Load(path))(t)
+	require.NoError(t, os.WriteFile(path, file, 0o666))
+	again := require.Value(Load(path))(t)
 	for _, tr := range []*traces.Trace{m, again} {
 		var ranks []string
 		for i := range tr.Events {

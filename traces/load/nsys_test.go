@@ -15,6 +15,7 @@ import (
 
 	_ "modernc.org/sqlite" // the driver "sqlite"
 
+	"gpt2scope/internal/require"
 	"gpt2scope/traces"
 	"gpt2scope/traces/internal/fixtures"
 	"gpt2scope/traces/stages"
@@ -25,15 +26,15 @@ import (
 func sqlite(t *testing.T, statements ...string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "a trace?#%41.sqlite") // a name that means something in an address
-	db := fixtures.Must(sql.Open("sqlite", filepath.Join(t.TempDir(), "trace.sqlite")))(t)
+	db := require.Value(sql.Open("sqlite", filepath.Join(t.TempDir(), "trace.sqlite")))(t)
 	for _, s := range statements {
 		if _, err := db.Exec(s); err != nil {
 			t.Fatalf("%s: %v", s, err)
 		}
 	}
 	var from string
-	fixtures.Check(t, db.QueryRow("SELECT file FROM pragma_database_list").Scan(&from))
-	fixtures.Check(t, errors.Join(db.Close(), os.Rename(from, path)))
+	require.NoError(t, db.QueryRow("SELECT file FROM pragma_database_list").Scan(&from))
+	require.NoError(t, errors.Join(db.Close(), os.Rename(from, path)))
 	return path
 }
 
@@ -100,7 +101,7 @@ var modern = []string{
 }
 
 func TestNsys(t *testing.T) {
-	tr := fixtures.Must(Load(sqlite(t, modern...)))(t)
+	tr := require.Value(Load(sqlite(t, modern...)))(t)
 	h := tr.Header
 	if h.Tool != "NVIDIA Nsight Systems" || h.Release != "2025.3" || h.Recorder != traces.RecorderNsys ||
 		h.Base != 1795240732022067190 || !slices.Equal(h.Command, []string{"infer", "-n", "8"}) {
@@ -183,7 +184,7 @@ func TestNsys(t *testing.T) {
 	traces.Sort(all)
 	file := fixtures.Write(t, h, all)
 	path := filepath.Join(t.TempDir(), "x.json")
-	fixtures.Check(t, os.WriteFile(path, file, 0o666))
+	require.NoError(t, os.WriteFile(path, file, 0o666))
 	again, err := Load(path)
 	if err != nil || !reflect.DeepEqual(again.Events, all) || again.Attribution != want ||
 		traces.Project(h, again.Events) != nil {
@@ -193,7 +194,7 @@ func TestNsys(t *testing.T) {
 
 // TestNsysOld: earlier versions lack columns and tables; graphs may be recorded whole.
 func TestNsysOld(t *testing.T) {
-	tr := fixtures.Must(Load(sqlite(t,
+	tr := require.Value(Load(sqlite(t,
 		`CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT)`,
 		`INSERT INTO StringIds VALUES (1,'cudaLaunchKernel_v7000'),(2,'gemm'||replace(hex(zeroblob(9000)),'0','x')),(3,'cuLaunchKernel'),(4,'cudaGraphLaunch_v10000')`,
 		`CREATE TABLE META_DATA_CAPTURE (name TEXT, value TEXT)`,
@@ -229,7 +230,7 @@ func TestNsysOld(t *testing.T) {
 
 // TestNsysVersions: tables whose names have the number of a version, rows in any order, and options that name no process.
 func TestNsysVersions(t *testing.T) {
-	tr := fixtures.Must(Load(sqlite(t,
+	tr := require.Value(Load(sqlite(t,
 		`CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT)`,
 		`INSERT INTO StringIds VALUES (1,'cudaLaunchKernel_v7000'),(2,'gemm')`,
 		`CREATE TABLE META_DATA_CAPTURE (name TEXT, value TEXT)`,
@@ -254,7 +255,7 @@ func TestNsysVersions(t *testing.T) {
 // TestDiagnostics: the number of events that nsys collected decides whether any are missing,
 // not its warning, which it gives of nearly every capture.
 func TestDiagnostics(t *testing.T) {
-	whole := fixtures.Must(os.ReadFile("../samples/graph.sqlite"))(t)
+	whole := require.Value(os.ReadFile("../samples/graph.sqlite"))(t)
 	const (
 		doubtCUDA, doubtNVTX = "Not all CUDA events might have been collected.", "Not all NVTX events might have been collected."
 		wholeCUDA            = "nsys says that not all CUDA events might have been collected; the export has all 341 that " +
@@ -283,8 +284,8 @@ func TestDiagnostics(t *testing.T) {
 		"said to be dropped":  {texts: []string{collected("CUDA", 92+17+3+229), "12 events were dropped."}, misleads: "nsys says: 12 events were dropped."},
 	} {
 		path := filepath.Join(t.TempDir(), "run.sqlite")
-		fixtures.Check(t, os.WriteFile(path, whole, 0o666))
-		db := fixtures.Must(sql.Open("sqlite", path))(t)
+		require.NoError(t, os.WriteFile(path, whole, 0o666))
+		db := require.Value(sql.Open("sqlite", path))(t)
 		execute := func(statement string, args ...any) {
 			if _, err := db.Exec(statement, args...); err != nil {
 				t.Fatalf("%s: %s: %v", name, statement, err)
@@ -300,7 +301,7 @@ func TestDiagnostics(t *testing.T) {
 		if c.change != "" {
 			execute(c.change)
 		}
-		fixtures.Check(t, db.Close())
+		require.NoError(t, db.Close())
 		tr, err := Load(path)
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
@@ -331,7 +332,7 @@ func TestOpenRefuses(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name, content string) string {
 		path := filepath.Join(dir, name)
-		fixtures.Check(t, os.WriteFile(path, []byte(content), 0o666))
+		require.NoError(t, os.WriteFile(path, []byte(content), 0o666))
 		return path
 	}
 	for path, fact := range map[string]string{
@@ -353,10 +354,10 @@ func TestOpenRefuses(t *testing.T) {
 // TestSqliteCutOff: an export that is shorter than its header says is refused, also if SQLite
 // would read what is left without an error.
 func TestSqliteCutOff(t *testing.T) {
-	whole := fixtures.Must(os.ReadFile("../samples/eager.sqlite"))(t)
+	whole := require.Value(os.ReadFile("../samples/eager.sqlite"))(t)
 	path := filepath.Join(t.TempDir(), "cut.sqlite")
 	for _, cut := range []int{1, 60, len(whole) / 2} {
-		fixtures.Check(t, os.WriteFile(path, whole[:len(whole)-cut], 0o666))
+		require.NoError(t, os.WriteFile(path, whole[:len(whole)-cut], 0o666))
 		want := fmt.Sprintf("%s is cut off: its header says %d bytes, and it has %d", path, len(whole), len(whole)-cut)
 		if _, err := Load(path); err == nil || !strings.Contains(err.Error(), want) ||
 			!strings.Contains(err.Error(), "nsys export") {
@@ -364,18 +365,18 @@ func TestSqliteCutOff(t *testing.T) {
 		}
 	}
 	journal := path + "-journal"
-	fixtures.Check(t, os.WriteFile(path, whole, 0o666))
-	fixtures.Check(t, os.WriteFile(journal, []byte("changes"), 0o666))
+	require.NoError(t, os.WriteFile(path, whole, 0o666))
+	require.NoError(t, os.WriteFile(journal, []byte("changes"), 0o666))
 	if _, err := Load(path); err == nil || !strings.Contains(err.Error(), filepath.Base(journal)) {
 		t.Errorf("beside a journal: error %v, which should name it", err)
 	}
-	fixtures.Check(t, os.Remove(journal))
+	require.NoError(t, os.Remove(journal))
 	// SQLite ignores the number of pages if the change counters differ, and more than it.
 	stale := slices.Clone(whole)
 	stale[28], stale[27] = 1, stale[27]+1
 	for name, file := range map[string][]byte{"a stale number of pages": stale,
 		"bytes after the last page": append(slices.Clone(whole), make([]byte, 4096)...)} {
-		fixtures.Check(t, os.WriteFile(path, file, 0o666))
+		require.NoError(t, os.WriteFile(path, file, 0o666))
 		if _, err := Load(path); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -384,7 +385,7 @@ func TestSqliteCutOff(t *testing.T) {
 
 // TestDamagedSqlite: a damaged export is read or refused in words.
 func TestDamagedSqlite(t *testing.T) {
-	whole := fixtures.Must(os.ReadFile("../samples/eager.sqlite"))(t)
+	whole := require.Value(os.ReadFile("../samples/eager.sqlite"))(t)
 	r := rand.New(rand.NewPCG(1, 2))
 	path := filepath.Join(t.TempDir(), "damaged.sqlite")
 	refused := 0
@@ -396,7 +397,7 @@ func TestDamagedSqlite(t *testing.T) {
 		for range 1 + r.IntN(20) {
 			damaged[100+r.IntN(len(damaged)-100)] = byte(r.Uint32())
 		}
-		fixtures.Check(t, os.WriteFile(path, damaged, 0o666))
+		require.NoError(t, os.WriteFile(path, damaged, 0o666))
 		tr, err := Load(path)
 		if err != nil {
 			refused++
@@ -416,7 +417,7 @@ func TestDamagedSqlite(t *testing.T) {
 // TestMetricsOfGPUs: the low byte of a sample's type is the GPU, which has another number in CUDA. A metric that is
 // always 0 is left out.
 func TestMetricsOfGPUs(t *testing.T) {
-	tr := fixtures.Must(Load(sqlite(t, slices.Concat(modern, []string{
+	tr := require.Value(Load(sqlite(t, slices.Concat(modern, []string{
 		`INSERT INTO TARGET_INFO_GPU VALUES (5, 'NVIDIA H200', 132, 150109880320, 9, 0, 1)`,
 		`CREATE TABLE TARGET_INFO_GPU_METRICS (typeId INTEGER, metricId INTEGER, metricName TEXT)`,
 		`INSERT INTO TARGET_INFO_GPU_METRICS VALUES (0x104,1,'SMs Active'),(0x105,1,'SMs Active'),(0x105,2,'idle')`,
@@ -445,7 +446,7 @@ func TestMemory(t *testing.T) {
 		}
 		return values
 	}
-	tr := fixtures.Must(Load(sqlite(t, slices.Concat(modern, []string{
+	tr := require.Value(Load(sqlite(t, slices.Concat(modern, []string{
 		`CREATE TABLE ENUM_CUDA_DEV_MEM_EVENT_OPER (id INTEGER, name TEXT)`,
 		`INSERT INTO ENUM_CUDA_DEV_MEM_EVENT_OPER VALUES (0,'ALLOCATION'),(1,'DEALLOCATION')`,
 		`CREATE TABLE CUDA_GPU_MEMORY_USAGE_EVENTS (start INTEGER, deviceId INTEGER, bytes INTEGER, memoryOperationType INTEGER, memKind INTEGER)`,
@@ -467,19 +468,19 @@ func TestMemory(t *testing.T) {
 		fmt.Fprintf(&file, `{"ph":"i","s":"t","cat":"cpu_instant_event","name":"[memory]","pid":1,"tid":1,"ts":%d,"args":{"Total Allocated":7,"Device Id":-1,"Device Type":0}},`, at+2)
 	}
 	path := filepath.Join(t.TempDir(), "run.json")
-	fixtures.Check(t, os.WriteFile(path, []byte(strings.TrimSuffix(file.String(), ",")+"]}"), 0o666))
-	tr = fixtures.Must(Load(path))(t)
+	require.NoError(t, os.WriteFile(path, []byte(strings.TrimSuffix(file.String(), ",")+"]}"), 0o666))
+	tr = require.Value(Load(path))(t)
 	if got := held(tr); !slices.Equal(got, []float64{100, 200, 300, 400}) {
 		t.Errorf("PyTorch holds %v", got)
 	}
-	table := fixtures.Must(tables.Summarize(tr, tables.ByMemory, -1))(t)
+	table := require.Value(tables.Summarize(tr, tables.ByMemory, -1))(t)
 	if m := table.Memory; len(m) != 2 || m[0].Name != traces.MemoryReserved || m[0].Percent != 90 || m[1].Peak != 400 || m[1].PeakAt != 301_000 || m[1].During != "cudaGraphLaunch" || m[1].Changes != 3 {
 		t.Errorf("%+v", m)
 	}
 	if !stages.OfRanges(tr, nil) {
 		t.Fatal("the names of kernels in the graph make no stages")
 	}
-	by := fixtures.Must(tables.Summarize(tr, tables.ByStage, -1))(t)
+	by := require.Value(tables.Summarize(tr, tables.ByStage, -1))(t)
 	for name, kernels := range map[string]int{"layers.0.attention": 4, "layers.0.mlp": 8} {
 		if i := slices.IndexFunc(by.Rows, func(r tables.Row) bool { return r.Name == name }); i < 0 || by.Rows[i].Kernels != kernels || by.Rows[i].Exclusive != 10_000*int64(kernels) {
 			t.Errorf("%s: %+v", name, by.Rows)

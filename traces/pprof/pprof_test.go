@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/pprof/profile"
 
+	"gpt2scope/internal/require"
 	"gpt2scope/traces"
 	"gpt2scope/traces/internal/fixtures"
 	"gpt2scope/traces/load"
@@ -16,10 +17,10 @@ import (
 // profiled writes a profile of a trace and reads it back.
 func profiled(t *testing.T, tr *traces.Trace) (*profile.Profile, []byte) {
 	t.Helper()
-	made := fixtures.Must(Profile(tr, -1))(t)
+	made := require.Value(Profile(tr, -1))(t)
 	var b bytes.Buffer
-	fixtures.Check(t, made.Write(&b))
-	p := fixtures.Must(profile.Parse(bytes.NewReader(b.Bytes())))(t)
+	require.NoError(t, made.Write(&b))
+	p := require.Value(profile.Parse(bytes.NewReader(b.Bytes())))(t)
 	return p, b.Bytes()
 }
 
@@ -35,8 +36,8 @@ func frames(s *profile.Sample) string {
 // TestProfile: the profile has the rows of the stage table, and sums to wall time.
 func TestProfile(t *testing.T) {
 	for _, path := range []string{"../samples/eager.sqlite", "../samples/graph.sqlite"} {
-		tr := fixtures.Must(load.Load(path))(t)
-		table := fixtures.Must(tables.Summarize(tr, tables.ByStage, -1))(t)
+		tr := require.Value(load.Load(path))(t)
+		table := require.Value(tables.Summarize(tr, tables.ByStage, -1))(t)
 		p, _ := profiled(t, tr)
 		type key struct{ phase, name string }
 		sums, counts := map[key]int64{}, map[key]int64{}

@@ -19,6 +19,7 @@ import (
 
 	"gpt2scope/internal/chromium"
 	"gpt2scope/internal/humanize"
+	"gpt2scope/internal/require"
 	"gpt2scope/traces"
 	"gpt2scope/traces/internal/fixtures"
 	"gpt2scope/traces/internal/samples"
@@ -35,7 +36,7 @@ func TestNumbers(t *testing.T) {
 			if name != "floors" {
 				tr = samples.Load(t, name)
 			}
-			table := fixtures.Must(tables.Summarize(tr, tables.ByStage, -1))(t)
+			table := require.Value(tables.Summarize(tr, tables.ByStage, -1))(t)
 			slices.SortStableFunc(table.Rows[:len(table.Rows)-1], func(a, b tables.Row) int { return cmp.Compare(b.Exclusive, a.Exclusive) })
 			b := openAs(t, "run.json.gz", tr, 1440, 900)
 			heads := eval[[]string](b, `[...document.querySelectorAll("#stage-table thead th")].map((e) => e.textContent.trim())`)
@@ -180,7 +181,7 @@ const unfoldAll = `document.querySelectorAll("button.fold[aria-expanded=false]")
 // TestStage clicks on each stage: its kernels are listed, and are those that the table sums.
 func TestStage(t *testing.T) {
 	for name, tr := range map[string]*traces.Trace{"graph": samples.Load(t, "graph.sqlite"), "cpu": host(t), "layers": layered()} {
-		table := fixtures.Must(tables.Summarize(tr, tables.ByStage, -1))(t)
+		table := require.Value(tables.Summarize(tr, tables.ByStage, -1))(t)
 		b := open(t, tr, 1440, 900)
 		if name == "layers" {
 			eval[any](b, unfoldAll)
@@ -214,7 +215,7 @@ func TestStage(t *testing.T) {
 
 // TestOperations shows a recording without stages or kernels by operation, and finds the events of each.
 func TestOperations(t *testing.T) {
-	tr := fixtures.Must(load.Load("../testdata/kineto-cpu.json.gz"))(t)
+	tr := require.Value(load.Load("../testdata/kineto-cpu.json.gz"))(t)
 	table, err := tables.SummarizeAny(tr, -1)
 	if err != nil || table.By != tables.ByOp {
 		t.Fatal(err, table.By)
@@ -235,7 +236,7 @@ func TestOperations(t *testing.T) {
 // them.
 func TestLayers(t *testing.T) {
 	tr := layered()
-	table := fixtures.Must(tables.Summarize(tr, tables.ByStage, -1))(t)
+	table := require.Value(tables.Summarize(tr, tables.ByStage, -1))(t)
 	folded := tables.FoldLayers(table)
 	slices.SortStableFunc(folded, func(a, b tables.Row) int { return cmp.Compare(b.Exclusive, a.Exclusive) })
 	b := open(t, tr, 1440, 900)
@@ -570,10 +571,10 @@ return [colour(h.weights[at] + h.inputs[at] / 2, 0), colour(h.weights[at] + h.in
 	}
 
 	var page bytes.Buffer
-	fixtures.Check(t, Write(&page, insideKernel(2, 8), Options{Device: -1}))
+	require.NoError(t, Write(&page, insideKernel(2, 8), Options{Device: -1}))
 	fixtures.Says(t, "", page.String(), "Inside the kernel: 8 SMs in a decode step after 10", "the median of 4 whose SMs are recorded", "waits for inputs", `data-key="compute"`)
 	page.Reset()
-	fixtures.Check(t, Write(&page, layered(), Options{Device: -1}))
+	require.NoError(t, Write(&page, layered(), Options{Device: -1}))
 	if strings.Contains(page.String(), `id="sm-map"`) || strings.Contains(page.String(), `data-key="imbalance"`) {
 		t.Error("a page without times of SMs has their picture or columns")
 	}
@@ -599,7 +600,7 @@ func openAs(t *testing.T, name string, tr *traces.Trace, width, height int64) *b
 		err := Write(&page, tr, Options{Name: name, Device: -1})
 		return page.Bytes(), err
 	}, width, height)}
-	fixtures.Must(chromedp.Run(b.Context, chromedp.Poll[bool](`window.gpt2scope && gpt2scope.view.frames > 0`)))(t)
+	require.Value(chromedp.Run(b.Context, chromedp.Poll[bool](`window.gpt2scope && gpt2scope.view.frames > 0`)))(t)
 	return b
 }
 
@@ -608,14 +609,14 @@ type action = chromedp.Action[chromedp.Void]
 
 func (b *browser) run(actions ...action) {
 	b.t.Helper()
-	fixtures.Check(b.t, chromedp.Do(b.Context, actions...))
+	require.NoError(b.t, chromedp.Do(b.Context, actions...))
 }
 
 // eval returns the value of an expression of the page, once its pictures are drawn.
 func eval[T any](b *browser, expression string) T {
 	b.t.Helper()
 	v, err := chromedp.Run(b.Context, chromedp.Evaluate[T](`new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(`+expression+`))))`, chromedp.EvalAwaitPromise))
-	fixtures.Check(b.t, err)
+	require.NoError(b.t, err)
 	return v
 }
 

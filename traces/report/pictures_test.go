@@ -15,7 +15,7 @@ import (
 	cdppage "github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
 
-	"gpt2scope/traces/internal/fixtures"
+	"gpt2scope/internal/require"
 	"gpt2scope/traces/internal/samples"
 )
 
@@ -37,12 +37,12 @@ func TestPictures(t *testing.T) {
 		b := openAs(t, name, samples.Load(t, name), p.width, p.height)
 		b.scheme(p.scheme)
 		eval[any](b, `gpt2scope.fit()`)
-		shot := fixtures.Must(chromedp.Call(b.Context, cdppage.CaptureScreenshot, cdppage.CaptureScreenshotParams{Format: cdppage.CaptureScreenshotFormatPng}))(t)
-		picture := fixtures.Must(fewColours(shot.Data))(t)
+		shot := require.Value(chromedp.Call(b.Context, cdppage.CaptureScreenshot, cdppage.CaptureScreenshotParams{Format: cdppage.CaptureScreenshotFormatPng}))(t)
+		picture := require.Value(fewColours(shot.Data))(t)
 		if len(picture) < 10_000 || len(picture) > maxPicture {
 			t.Errorf("%s has %d bytes", p.name, len(picture))
 		}
-		fixtures.Check(t, os.WriteFile(filepath.Join(dir, p.name), picture, 0o666))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, p.name), picture, 0o666))
 	}
 }
 

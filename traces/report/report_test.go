@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"gpt2scope/internal/require"
 	"gpt2scope/traces"
 	"gpt2scope/traces/internal/fixtures"
 	"gpt2scope/traces/internal/samples"
@@ -24,7 +25,7 @@ import (
 func written(t *testing.T, tr *traces.Trace) string {
 	t.Helper()
 	var b bytes.Buffer
-	fixtures.Check(t, Write(&b, tr, Options{Name: "run.json", Device: -1}))
+	require.NoError(t, Write(&b, tr, Options{Name: "run.json", Device: -1}))
 	return strings.ReplaceAll(b.String(), nbsp, " ")
 }
 
@@ -76,14 +77,14 @@ func TestSentence(t *testing.T) {
 	op := func(thread, from, ns int64) traces.Event {
 		return traces.Plain(traces.KindOp, traces.Thread(1, thread), "add", from, ns)
 	}
-	ops := fixtures.Must(tables.SummarizeAny(fixtures.Trace(&traces.Header{}, op(5, 0, 60), op(6, 30, 60), op(5, 900, 100)), -1))(t)
+	ops := require.Value(tables.SummarizeAny(fixtures.Trace(&traces.Header{}, op(5, 0, 60), op(6, 30, 60), op(5, 900, 100)), -1))(t)
 	if got := strings.ReplaceAll(sentence(ops, stages(ops)), nbsp, " "); !strings.HasPrefix(got, "Of 1.0 µs, 220 ns (22.0 %) are inside operations of several threads, 810 ns (81.0 %) outside all. ") {
 		t.Errorf("the summary of operations is %q", got)
 	}
 	// Copies are named where they took more than the kernels of any stage.
 	bad := samples.Load(t, "pytorch/bad.sqlite")
 	ranged.OfRanges(bad, nil)
-	table2 := fixtures.Must(tables.SummarizeAny(bad, -1))(t)
+	table2 := require.Value(tables.SummarizeAny(bad, -1))(t)
 	copies := stages(table2)
 	if got := sentence(table2, copies); !strings.Contains(strings.ReplaceAll(got, nbsp, " "),
 		"What took the most are copies: Memcpy HtoD (Pageable -> Device), 12.939 ms (40.7 %), most of it in self of the forward.") {
@@ -93,7 +94,7 @@ func TestSentence(t *testing.T) {
 		segments(copies)[i].NS != 12_999_388 {
 		t.Errorf("the bar has no part of copies: %+v", segments(copies))
 	}
-	graph := fixtures.Must(tables.SummarizeAny(samples.Load(t, "gpt2-L12-graph-cupti.json.gz"), -1))(t)
+	graph := require.Value(tables.SummarizeAny(samples.Load(t, "gpt2-L12-graph-cupti.json.gz"), -1))(t)
 	if got := strings.ReplaceAll(sentence(graph, stages(graph)), nbsp, " "); !strings.Contains(got, "The counter of GPU utilisation says 9 %: it is the driver's") {
 		t.Errorf("the driver's utilisation is not explained: %q", got)
 	}
@@ -110,7 +111,7 @@ func TestSentence(t *testing.T) {
 func TestTwins(t *testing.T) {
 	for _, name := range []string{"pytorch/two.sqlite", "pytorch/kineto.json.gz", "eager.sqlite"} {
 		tr, seen := samples.Load(t, name), map[string]bool{}
-		line := newTimeline(tr, fixtures.Must(tables.Summarize(tr, tables.ByKernel, -1))(t), nil)
+		line := newTimeline(tr, require.Value(tables.Summarize(tr, tables.ByKernel, -1))(t), nil)
 		for _, counter := range line.Series {
 			if seen[counter.Title] {
 				t.Errorf("%s: a counter is called %q", name, counter.Title)
@@ -232,7 +233,7 @@ func TestEscapes(t *testing.T) {
 
 // TestKernels makes the page of a recording without passes by kernel.
 func TestKernels(t *testing.T) {
-	tr := fixtures.Must(load.Load("../testdata/kineto.json"))(t)
+	tr := require.Value(load.Load("../testdata/kineto.json"))(t)
 	if page := written(t, tr); !strings.Contains(page, ">Kernel</button>") || !strings.Contains(page, `data-kind="work"`) {
 		t.Error("the page is not by kernel")
 	}
@@ -290,7 +291,7 @@ func TestCrowded(t *testing.T) {
 		r.events = append(r.events, traces.Plain(traces.KindKernel, traces.Stream(1, 0, 1, 7), "k", i, 1000))
 	}
 	tr := fixtures.Trace(&r.header, r.events...)
-	table := fixtures.Must(tables.Summarize(tr, tables.ByKernel, -1))(t)
+	table := require.Value(tables.Summarize(tr, tables.ByKernel, -1))(t)
 	line := newTimeline(tr, table, nil)
 	n := 0
 	for _, b := range line.Tracks[0].Bands {
@@ -312,7 +313,7 @@ func TestThinned(t *testing.T) {
 		list = append(list, fixtures.Launched(uint64(i+1), 100*i, 100*i+10, 100*i+20, 100*i+70)...)
 	}
 	tr := fixtures.Trace(&traces.Header{}, list...)
-	line := newTimeline(tr, fixtures.Must(tables.Summarize(tr, tables.ByKernel, -1))(t), []window.Interval{{From: 10_000, To: 12_000}})
+	line := newTimeline(tr, require.Value(tables.Summarize(tr, tables.ByKernel, -1))(t), []window.Interval{{From: 10_000, To: 12_000}})
 	for _, track := range line.Tracks {
 		alone, blocks, counted := 0, 0, 0
 		for fields := range slices.Chunk(track.Bands[0].Data, 6) {
@@ -363,11 +364,11 @@ func TestRows(t *testing.T) {
 		t.Fatalf("there is no %s", name)
 		return nil
 	}
-	stages := fixtures.Must(tables.Summarize(tr, tables.ByStage, -1))(t)
+	stages := require.Value(tables.Summarize(tr, tables.ByStage, -1))(t)
 	if i := stages.RowOf(find("Memcpy DtoH", 0)); i < 0 || stages.Rows[i].Kind != tables.RowIdle || stages.Rows[i].Name != tables.IdleCopy {
 		t.Errorf("by stage the copy is of row %d", i)
 	}
-	kernels := fixtures.Must(tables.Summarize(tr, tables.ByKernel, -1))(t)
+	kernels := require.Value(tables.Summarize(tr, tables.ByKernel, -1))(t)
 	for _, grid := range []int32{7, 12} {
 		if i := kernels.RowOf(find("k", grid)); i < 0 || kernels.Rows[i].Shape.Grid[0] != grid {
 			t.Errorf("by kernel that of %d blocks is of row %d", grid, i)

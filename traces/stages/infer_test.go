@@ -15,6 +15,7 @@ import (
 	"strings"
 	"testing"
 
+	"gpt2scope/internal/require"
 	"gpt2scope/traces"
 	"gpt2scope/traces/internal/fixtures"
 	"gpt2scope/traces/load"
@@ -34,9 +35,9 @@ type truth struct {
 // notice of. traces/testdata/others/README.md says how those of others than GPT-2 are made.
 func labelled(t testing.TB, path string) []truth {
 	t.Helper()
-	f := fixtures.Must(os.Open(path))(t)
+	f := require.Value(os.Open(path))(t)
 	defer f.Close()
-	z := fixtures.Must(gzip.NewReader(f))(t)
+	z := require.Value(gzip.NewReader(f))(t)
 	var file struct {
 		Events []struct {
 			Phase     string  `json:"ph"`
@@ -51,7 +52,7 @@ func labelled(t testing.TB, path string) []truth {
 			} `json:"args"`
 		} `json:"traceEvents"`
 	}
-	fixtures.Check(t, json.NewDecoder(z).Decode(&file))
+	require.NoError(t, json.NewDecoder(z).Decode(&file))
 	var list []truth
 	for _, e := range file.Events {
 		if e.Phase != "" && e.Category != "kernel" { // those of others than GPT-2 are kernels alone
@@ -69,7 +70,7 @@ func labelled(t testing.TB, path string) []truth {
 // own reads a sample of this program, whose kernels have their steps by correlation, and removes everything else.
 func own(t testing.TB, path string) []truth {
 	t.Helper()
-	tr := fixtures.Must(load.Load(path))(t)
+	tr := require.Value(load.Load(path))(t)
 	var list []truth
 	for _, e := range tr.Events {
 		if e.Kind != traces.KindKernel {
@@ -91,7 +92,7 @@ func inferred(t testing.TB, list []truth) *Inference {
 	for i, k := range list {
 		events[i] = k.event
 	}
-	r := fixtures.Must(Infer(traces.NewTrace(&traces.Header{Version: traces.Version, Recorder: traces.RecorderChrome}, events), nil))(t)
+	r := require.Value(Infer(traces.NewTrace(&traces.Header{Version: traces.Version, Recorder: traces.RecorderChrome}, events), nil))(t)
 	if len(r.Kernels) != len(list) {
 		t.Fatalf("%d kernels of %d", len(r.Kernels), len(list))
 	}
@@ -266,9 +267,9 @@ func TestApply(t *testing.T) {
 					stages[k.Start] = *k.Stage
 				}
 			}
-			fixtures.Check(t, found.Apply(tr))
+			require.NoError(t, found.Apply(tr))
 			file := bytes.NewReader(fixtures.Write(t, tr.Header, tr.Events))
-			again := fixtures.Must(load.Source{Path: name, Stream: file}.Load())(t)
+			again := require.Value(load.Source{Path: name, Stream: file}.Load())(t)
 			for _, tr := range []*traces.Trace{tr, again} {
 				if !strings.Contains(tr.Header.Describe(), "stages inferred, confidence 1.00") {
 					t.Errorf("%s", tr.Header.Describe())
@@ -305,7 +306,7 @@ func TestApply(t *testing.T) {
 // TestPlanOrder: the steps of an inferred plan are in the order of the model.
 func TestPlanOrder(t *testing.T) {
 	tr, found := inferSample(t, "compile-plain-f32-prefill", nil)
-	fixtures.Check(t, found.Apply(tr))
+	require.NoError(t, found.Apply(tr))
 	var names []string
 	for _, s := range tr.Header.Plans[0].Steps {
 		names = append(names, s.Name)

@@ -7,8 +7,8 @@ import (
 	"testing"
 
 	"gpt2scope/gpt2"
+	"gpt2scope/internal/require"
 	"gpt2scope/traces"
-	"gpt2scope/traces/internal/fixtures"
 	"gpt2scope/traces/internal/samples"
 )
 
@@ -16,7 +16,7 @@ import (
 func inferSample(t *testing.T, name string, model *Model) (*traces.Trace, *Inference) {
 	t.Helper()
 	tr := samples.Load(t, "stages/"+name+".json.gz")
-	found := fixtures.Must(Infer(tr, model))(t)
+	found := require.Value(Infer(tr, model))(t)
 	return tr, found
 }
 
@@ -80,7 +80,7 @@ func TestCosts(t *testing.T) {
 		{"hf-sdpa-f16-L12-graph-static-decode", 1, 1, 0, 1, []string{"attn.sdpa"}},
 	} {
 		tr, r := inferSample(t, test.sample, givenGPT2)
-		fixtures.Check(t, r.Apply(tr))
+		require.NoError(t, r.Apply(tr))
 		sizes, _ := sizesOf(r.DType)
 		at := slices.IndexFunc(tr.Header.Plans, func(p traces.Plan) bool { return p.Batch == test.batch && p.Tokens == test.tokens })
 		if at < 0 {
@@ -131,7 +131,7 @@ func TestGivenModel(t *testing.T) {
 	for said, model := range map[string]*Model{"--model says of which": nil, "width 768, 12 heads, vocabulary 50257": givenGPT2,
 		"but the kernels are of 6 layers, and it has 2": &small} {
 		tr, r := inferSample(t, "hf-flash-f16-L6-b2-prefill", model)
-		fixtures.Check(t, r.Apply(tr))
+		require.NoError(t, r.Apply(tr))
 		costs := slices.ContainsFunc(tr.Header.Plans[0].Steps, func(s traces.Step) bool { return s.FLOPs > 0 })
 		if from := strings.Join(tr.Header.CostsFrom, "; "); !strings.Contains(from, said) || costs != (model != nil) {
 			t.Errorf("%s; want %q; costs: %t", from, said, costs)

@@ -10,8 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"gpt2scope/internal/require"
 	"gpt2scope/traces"
-	"gpt2scope/traces/internal/fixtures"
 	"gpt2scope/traces/internal/samples"
 	"gpt2scope/traces/stages"
 	"gpt2scope/traces/window"
@@ -20,7 +20,7 @@ import (
 // TestStagesAgreeWithNsys: of an eager capture, the kernels of the steps are those that nsys stats has for their ranges.
 func TestStagesAgreeWithNsys(t *testing.T) {
 	got, want := map[string][2]int64{}, map[string][2]int64{}
-	for _, r := range fixtures.Must(Summarize(samples.Load(t, "eager.sqlite"), ByStage, -1))(t).Rows {
+	for _, r := range require.Value(Summarize(samples.Load(t, "eager.sqlite"), ByStage, -1))(t).Rows {
 		if r.Kind == RowWork {
 			got[r.Name] = [2]int64{got[r.Name][0] + int64(r.Kernels), got[r.Name][1] + r.Busy}
 		}
@@ -28,7 +28,7 @@ func TestStagesAgreeWithNsys(t *testing.T) {
 	for _, row := range samples.CSV(t, "eager.nvtx_kern_sum.csv") {
 		name := strings.TrimPrefix(row["NVTX Range"], traces.Domain+":")
 		if _, ok := got[name]; ok {
-			n, ns := fixtures.Must(strconv.ParseInt(row["Kern Inst"], 10, 64))(t), fixtures.Must(strconv.ParseInt(row["Total Time (ns)"], 10, 64))(t)
+			n, ns := require.Value(strconv.ParseInt(row["Kern Inst"], 10, 64))(t), require.Value(strconv.ParseInt(row["Total Time (ns)"], 10, 64))(t)
 			want[name] = [2]int64{want[name][0] + n, want[name][1] + ns}
 		}
 	}
@@ -71,7 +71,7 @@ var nsysReports = map[string]struct {
 }{
 	"cuda_gpu_kern_sum": {
 		func(t *testing.T, tr *traces.Trace) []string {
-			table := fixtures.Must(Summarize(tr, ByKernel, -1))(t)
+			table := require.Value(Summarize(tr, ByKernel, -1))(t)
 			var lines []string
 			for _, r := range byName(table) { // nsys does not tell launch shapes apart
 				if r.Kind == RowWork {
@@ -132,7 +132,7 @@ var nsysReports = map[string]struct {
 		}},
 	"nvtx_gpu_proj_sum": {
 		func(t *testing.T, tr *traces.Trace) []string {
-			table := fixtures.Must(Summarize(tr, ByRange, -1))(t)
+			table := require.Value(Summarize(tr, ByRange, -1))(t)
 			var lines []string
 			for _, r := range table.Ranges {
 				if r.Projected > 0 {
@@ -146,7 +146,7 @@ var nsysReports = map[string]struct {
 		}},
 	"cuda_kern_exec_sum": {
 		func(t *testing.T, tr *traces.Trace) []string {
-			table := fixtures.Must(Summarize(tr, ByKernel, -1))(t)
+			table := require.Value(Summarize(tr, ByKernel, -1))(t)
 			return queued(byName(table))
 		},
 		nil, // several rows have one name: see TestAgreesWithNsys
@@ -265,7 +265,7 @@ func TestOpsAgreeWithPyTorch(t *testing.T) {
 		if named && !stages.OfRanges(tr, nil) {
 			t.Fatal("the recording has no ranges")
 		}
-		table := fixtures.Must(Summarize(tr, ByOp, -1))(t)
+		table := require.Value(Summarize(tr, ByOp, -1))(t)
 		type sums struct { // in ns; slack is what rounding makes of times
 			calls        float64
 			times, slack [4]float64
@@ -284,7 +284,7 @@ func TestOpsAgreeWithPyTorch(t *testing.T) {
 				if ms, ok := strings.CutSuffix(m[column], "ms"); ok {
 					number, unit = ms, 1e6
 				}
-				v := fixtures.Must(strconv.ParseFloat(number, 64))(t)
+				v := require.Value(strconv.ParseFloat(number, 64))(t)
 				s.times[i] += v * unit
 				s.slack[i] += 0.0006 * unit
 			}
@@ -355,7 +355,7 @@ func TestAgreesWithHTA(t *testing.T) {
 			}
 		}
 
-		table := fixtures.Must(Summarize(tr, ByKernel, -1))(t)
+		table := require.Value(Summarize(tr, ByKernel, -1))(t)
 		var kernels []window.Interval
 		for _, e := range table.Window.Work {
 			if e.Kind == traces.KindKernel {
@@ -419,7 +419,7 @@ func TestRecordersAgree(t *testing.T) {
 			if trace.Header.Recorder != recorder {
 				t.Fatalf("%s was recorded by %s", name, trace.Header.Recorder)
 			}
-			table := fixtures.Must(Summarize(trace, ByStage, -1))(t)
+			table := require.Value(Summarize(trace, ByStage, -1))(t)
 			explained(t, trace, table)
 			var steps float64
 			for _, p := range table.Passes {
@@ -493,6 +493,6 @@ func explained(t *testing.T, trace *traces.Trace, table *Table) {
 func TestOwnRecordingsAreExplained(t *testing.T) {
 	for _, name := range []string{"gpt2-L12-eager-cupti", "gpt2-L12-eager-stamps", "gpt2-L12-persistent-stamps"} {
 		trace := samples.Load(t, name+".json.gz")
-		explained(t, trace, fixtures.Must(Summarize(trace, ByStage, -1))(t))
+		explained(t, trace, require.Value(Summarize(trace, ByStage, -1))(t))
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"gpt2scope/ceilings"
+	"gpt2scope/internal/require"
 	"gpt2scope/traces"
 	"gpt2scope/traces/internal/fixtures"
 	"gpt2scope/traces/window"
@@ -75,7 +76,7 @@ func TestFoldLayers(t *testing.T) {
 	}
 	h.Ceilings = []traces.Ceiling{{Name: "read", Unit: "GB/s", Value: 100}, {Name: "bf16", Unit: "TFLOP/s", Value: 1}}
 	duration := func(_, tag int) int64 { return int64(100 * (1 + tag)) }
-	table := fixtures.Must(Summarize(fixtures.Trace(h, fixtures.Passes(h, 0, 4, duration, nil)...), ByStage, -1))(t)
+	table := require.Value(Summarize(fixtures.Trace(h, fixtures.Passes(h, 0, 4, duration, nil)...), ByStage, -1))(t)
 	folded := FoldLayers(table)
 	var names []string
 	wall, rows := int64(0), 0
@@ -179,7 +180,7 @@ func TestLaunches(t *testing.T) {
 	lost := traces.Plain(traces.KindKernel, traces.Stream(1, 0, 1, 7), "lost", 420, 5)
 	events = append(events, lost)
 	tr := fixtures.Trace(&traces.Header{}, events...)
-	table := fixtures.Must(Summarize(tr, ByKernel, -1))(t)
+	table := require.Value(Summarize(tr, ByKernel, -1))(t)
 	found, _ := table.Window.Launches(table.Time)
 	starved, ns := window.Starved(found, table.Time)
 	var got []string
@@ -209,7 +210,7 @@ func TestByOp(t *testing.T) {
 	events = append(events, fixtures.Launched(2, 92, 95, 100, 107)...)
 	events = append(events, fixtures.Launched(3, 150, 155, 160, 163)...)
 	tr := fixtures.Trace(&traces.Header{}, events...)
-	table := fixtures.Must(Summarize(tr, ByOp, -1))(t)
+	table := require.Value(Summarize(tr, ByOp, -1))(t)
 	want := []OpRow{
 		{"addmm", 70, 80, 35, 35, 2, 1},
 		{"linear", 17, 100, 7, 42, 1, 1},

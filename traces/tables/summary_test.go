@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"gpt2scope/internal/require"
 	"gpt2scope/traces"
 	"gpt2scope/traces/internal/fixtures"
 	"gpt2scope/traces/internal/samples"
@@ -85,7 +86,7 @@ func TestIdle(t *testing.T) {
 	copied := traces.Plain(traces.KindMemcpy, traces.Stream(1, 0, 1, 8), "Memcpy", 310, 4)
 	add(copied)
 	tr := fixtures.Trace(&traces.Header{Recorder: traces.RecorderCUPTI}, events...)
-	table := fixtures.Must(Summarize(tr, ByKernel, -1))(t)
+	table := require.Value(Summarize(tr, ByKernel, -1))(t)
 	for name, want := range map[string]int64{"k1": 85, "k2": 20, "k3": 5, "k4": 10, "k5": 5, "lost": 10, "k6": 0} {
 		if r := find(t, table, RowWork, name); r.Exclusive != want || r.Kernels != 1 || r.Busy != r.Max {
 			t.Errorf("%+v, not %d", r, want)
@@ -121,7 +122,7 @@ func TestExclusive(t *testing.T) {
 			events = append(events, traces.Plain(traces.KindRuntime, traces.API(1, 1), "cudaEventSynchronize", r.Int64N(300), r.Int64N(100)))
 		}
 		tr := fixtures.Trace(&traces.Header{}, events...)
-		table := fixtures.Must(Summarize(tr, ByKernel, -1))(t)
+		table := require.Value(Summarize(tr, ByKernel, -1))(t)
 		checkSum(t, table)
 		var kernels []traces.Event
 		for _, e := range tr.Events {
@@ -169,7 +170,7 @@ func TestByStage(t *testing.T) {
 	pass(200)
 	pass(300)
 	tr := fixtures.Trace(h, events...)
-	table := fixtures.Must(Summarize(tr, ByStage, -1))(t)
+	table := require.Value(Summarize(tr, ByStage, -1))(t)
 	checkSum(t, table)
 	if table.Wall != 200 || table.Before != 200 || table.Device != 0 {
 		t.Errorf("wall %d, before %d, device %d", table.Wall, table.Before, table.Device)
@@ -213,7 +214,7 @@ func TestSummaries(t *testing.T) {
 		tr := samples.Load(t, name)
 		work, busy, gpu, text := map[By]int64{}, int64(0), int64(0), ""
 		for _, by := range []By{ByStage, ByLayer, ByPhase, ByKernel} {
-			table := fixtures.Must(Summarize(tr, by, -1))(t)
+			table := require.Value(Summarize(tr, by, -1))(t)
 			checkSum(t, table)
 			for _, r := range table.Rows {
 				if r.Kind == RowWork {
@@ -227,7 +228,7 @@ func TestSummaries(t *testing.T) {
 				}
 			}
 		}
-		for _, r := range fixtures.Must(Summarize(tr, ByOp, -1))(t).Ops {
+		for _, r := range require.Value(Summarize(tr, ByOp, -1))(t).Ops {
 			gpu += r.SelfGPU
 		}
 		if work[ByLayer] != work[ByStage] || work[ByPhase] != work[ByStage] || work[ByStage] == 0 || gpu != busy {
@@ -288,7 +289,7 @@ func TestCPU(t *testing.T) {
 		inPass(traces.KindStep, one, 2, 1, 180, 240), inPass(traces.KindStep, two, 2, 1, 180, 200),
 	}
 	tr := fixtures.Trace(h, events...)
-	table := fixtures.Must(Summarize(tr, ByStage, -1))(t)
+	table := require.Value(Summarize(tr, ByStage, -1))(t)
 	checkSum(t, table)
 	checkTimes(t, table, RowWork, map[string]int64{"wte+wpe": 42 + 20, "h.0.attn.c_attn": 30 + 60})
 	checkTimes(t, table, RowIdle, map[string]int64{IdleThreads: 8, IdleHost: 10 + 70 + 10})
@@ -319,7 +320,7 @@ func TestCPU(t *testing.T) {
 	}
 
 	for by, want := range map[By]map[string]int64{ByLayer: {"h.0": 90, OutsideLayers: 62}, ByPhase: {"decode step": 152}} {
-		table := fixtures.Must(Summarize(tr, by, -1))(t)
+		table := require.Value(Summarize(tr, by, -1))(t)
 		checkSum(t, table)
 		checkTimes(t, table, RowWork, want)
 		for _, r := range table.Rows {
@@ -329,7 +330,7 @@ func TestCPU(t *testing.T) {
 		}
 	}
 
-	ops := fixtures.Must(Summarize(tr, ByOp, -1))(t)
+	ops := require.Value(Summarize(tr, ByOp, -1))(t)
 	// Of the thread of the passes alone, whose parts sum to the passes.
 	if want := []OpRow{{"Linear", 90, 90, 0, 0, 2, 0}, {"decode step", 60, 200, 0, 0, 2, 0}, {"Embed", 50, 50, 0, 0, 2, 0}}; !slices.Equal(ops.Ops, want) {
 		t.Errorf("operations %+v, not %+v", ops.Ops, want)
@@ -345,7 +346,7 @@ func TestCPU(t *testing.T) {
 			alone = append(alone, e)
 		}
 	}
-	table = fixtures.Must(Summarize(fixtures.Trace(h, alone...), ByStage, -1))(t)
+	table = require.Value(Summarize(fixtures.Trace(h, alone...), ByStage, -1))(t)
 	checkTimes(t, table, RowIdle, map[string]int64{IdleHost: 110})
 
 	// A step that no plan has.
@@ -377,7 +378,7 @@ func TestIdleCauses(t *testing.T) {
 	}
 	copied := traces.Plain(traces.KindMemcpy, stream, "Memcpy", 70, 5)
 	copied.Correlation, copied.Bytes = 2, 640
-	table := fixtures.Must(Summarize(fixtures.Trace(h, passAt(1, 0, 107, 5), passAt(5, 107, 200, 6),
+	table := require.Value(Summarize(fixtures.Trace(h, passAt(1, 0, 107, 5), passAt(5, 107, 200, 6),
 		call("cudaGraphLaunch", 1, 10, 60), kernel(1, 0, 20, 30), kernel(1, 1, 40, 50), // 10 late, 10 latency, 10 latency in the graph
 		call("cudaMemcpyAsync", 2, 62, 66), copied, // 12 late, 8 latency
 		call("cudaMemcpy", 3, 80, 100), call("cudaDeviceSynchronize", 4, 90, 105), // 20 copy, 5 synchronising
@@ -410,7 +411,7 @@ func TestStamps(t *testing.T) {
 		kernel(2, 0, 120, 130), kernel(2, 1, 140, 195),
 	}
 	events[6].Name, events[6].Bounded = "library product", true
-	table := fixtures.Must(Summarize(fixtures.Trace(h, slices.Clone(events)...), ByStage, -1))(t)
+	table := require.Value(Summarize(fixtures.Trace(h, slices.Clone(events)...), ByStage, -1))(t)
 	checkWall(t, table)
 	checkTimes(t, table, RowIdle, map[string]int64{IdleHost: 10 + 5 + 5, IdleLaunch: 15 + 20, IdleDependency: 5, IdleUnknown: 10})
 	checkTimes(t, table, RowWork, map[string]int64{"wte+wpe": 20, "h.0.attn.c_attn": 110})
@@ -459,7 +460,7 @@ func TestNotes(t *testing.T) {
 	step.Plan = 1
 	events := []traces.Event{warm, passAt(9, -90, -50, 0), prefill, step, passAt(1, 100, 200, 6), inPass(traces.KindStep, traces.Thread(700, 701), 1, 0, 100, 200), passAt(2, 200, 300, 7)}
 	notes := func() string {
-		table := fixtures.Must(Summarize(fixtures.Trace(h, events...), ByStage, -1))(t)
+		table := require.Value(Summarize(fixtures.Trace(h, events...), ByStage, -1))(t)
 		return strings.Join(table.Notes, "\n")
 	}
 	fixtures.Says(t, "", notes(),
@@ -484,11 +485,11 @@ func TestNotes(t *testing.T) {
 // TestCPUTraceOfPyTorch: a trace of PyTorch's profiler without a GPU has neither stages nor kernels, so its table is by
 // operation. Rows have the same times as the operations, and sum to the wall time.
 func TestCPUTraceOfPyTorch(t *testing.T) {
-	trace := fixtures.Must(load.Load("../testdata/kineto-cpu.json.gz"))(t)
+	trace := require.Value(load.Load("../testdata/kineto-cpu.json.gz"))(t)
 	if _, err := Summarize(trace, ByFolded, -1); err == nil || !strings.Contains(err.Error(), "a table by op can be made") {
 		t.Errorf("by stage: %v", err)
 	}
-	table := fixtures.Must(SummarizeAny(trace, -1))(t)
+	table := require.Value(SummarizeAny(trace, -1))(t)
 	if table.By != ByOp || table.Instead != "the recording has no pass of a model, so it has no stages: the table is by op" || table.Notes[0] != table.Instead {
 		t.Errorf("by %s, %q, notes %q", table.By, table.Instead, table.Notes)
 	}

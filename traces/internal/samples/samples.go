@@ -10,8 +10,8 @@ import (
 	"testing"
 
 	"gpt2scope/internal/checkout"
+	"gpt2scope/internal/require"
 	"gpt2scope/traces"
-	"gpt2scope/traces/internal/fixtures"
 	"gpt2scope/traces/load"
 )
 
@@ -23,7 +23,7 @@ func Path(name string) string {
 // Load reads a recording, such as "pytorch/bad.sqlite".
 func Load(t testing.TB, name string) *traces.Trace {
 	t.Helper()
-	return fixtures.Must(load.Load(Path(name)))(t)
+	return require.Value(load.Load(Path(name)))(t)
 }
 
 // Glob returns the names of the files that match, of which there must be some.
@@ -35,7 +35,7 @@ func Glob(t testing.TB, pattern string) []string {
 		t.Fatalf("there is no sample %s (%v)", pattern, err)
 	}
 	for i, path := range paths {
-		paths[i] = filepath.ToSlash(fixtures.Must(filepath.Rel(root, path))(t))
+		paths[i] = filepath.ToSlash(require.Value(filepath.Rel(root, path))(t))
 	}
 	return paths
 }
@@ -43,7 +43,7 @@ func Glob(t testing.TB, pattern string) []string {
 // CSV reads a table: rows of texts by the names of the columns.
 func CSV(t testing.TB, name string) []map[string]string {
 	t.Helper()
-	text := fixtures.Must(os.ReadFile(Path(name)))(t)
+	text := require.Value(os.ReadFile(Path(name)))(t)
 	lines, err := csv.NewReader(strings.NewReader(strings.TrimSpace(string(text)))).ReadAll()
 	if err != nil || len(lines) < 2 {
 		t.Fatalf("%s: %d lines, error %v", name, len(lines), err)

@@ -184,12 +184,16 @@ static void attention_bf16(gs_worker *w, const gs_attention *o) {
 			if (again || !find_maxima(c, b, h, q, rows, seen, s, m, l)) break;
 		}
 		for (int64_t r = 0; r < rows; r++) {
-			float *y = row_of(&o->y, b * nq + i0 + r) + h * HS, share = 1.0f / sum_lanes(load(l + r * VL));
-			prefetch_head(y + 8 * o->y.ld, HS);
+			const int64_t row = b * nq + i0 + r;
+			float *y = row_of(&o->y, row) + h * HS, share = 1.0f / sum_lanes(load(l + r * VL));
+			if (!o->packs) prefetch_head(y + 8 * o->y.ld, HS);
 			for (int64_t d = 0; d < HS; d += GS_NR) {
 				float part[GS_NR];
 				for (int j = 0; j < NVP; j++) store(part + j * VL, load(out + d * AQ + r * GS_NR + j * VL) * share);
-				copy_values(y + d, part, HS - d < GS_NR ? HS - d : GS_NR);
+				if (o->packs)
+					store_u(bf16_at((uint16_t *)o->y.p, NH * HS, row, h * HS + d),
+						(vu)_mm512_cvtne2ps_pbh((__m512)load(part + VL), (__m512)load(part)));
+				else copy_values(y + d, part, HS - d < GS_NR ? HS - d : GS_NR);
 			}
 		}
 	}

@@ -23,7 +23,7 @@ enum {
 };
 
 // pack_bf16 packs a row of x, normalised if the step has a norm, followed by zeros up to a multiple of 32.
-static void pack_bf16(const gs_linear *o, uint16_t *a, int64_t r, const float *x) {
+static void pack_bf16(const gs_linear *o, void *a, int64_t r, const float *x) {
 	const int64_t K = o->w.K;
 	float mean = 0, rstd = 0;
 	if (o->norm.gain) row_stats(x, K, o->norm.eps, &mean, &rstd);
@@ -42,9 +42,19 @@ static void pack_bf16(const gs_linear *o, uint16_t *a, int64_t r, const float *x
 	store_u(bf16_at(a, K, r, k), (vu)_mm512_cvtne2ps_pbh((__m512)load(t + 16), (__m512)load(t)));
 }
 
+// finish_packed is finish_sums for a y that is left packed.
+static void finish_packed(unfinished *f, int rows) {
+	gs_linear part = *f->o;
+	part.y = (gs_view){f->c - f->n, GS_NR, 0, 0}; // in place
+	finish(&part, 0, rows, f->n, f->c);
+	for (int i = 0; i < rows; i++, f->r++, f->c += GS_NR)
+		store_u(bf16_at((uint16_t *)f->o->y.p, f->o->n1, f->r, f->n),
+			(vu)_mm512_cvtne2ps_pbh((__m512)load(f->c + VL), (__m512)load(f->c)));
+}
+
 // bypasses_caches returns 1 if y is a plain product and larger than the caches, as the logits of a long prompt are.
 INLINE int bypasses_caches(const gs_linear *o) {
-	return o->M * (o->n1 - o->n0) >= 16 << 20 && !o->bias && o->act == GS_NONE && !o->residual.p;
+	return o->M * (o->n1 - o->n0) >= 16 << 20 && !o->packs && !o->bias && o->act == GS_NONE && !o->residual.p;
 }
 
 // Such a y is written in groups of panels, by stores that bypass the caches. There is room for the sums of two groups:
@@ -81,9 +91,8 @@ static void finish_group(const gs_linear *o, int64_t r, int64_t m, int64_t q, in
 	}
 }
 
-// multiply_bf16 multiplies o->M rows of x from row `first` on, which fit into the pool's shared memory. It returns 0 if
-// the job has ended.
-static int multiply_bf16(gs_worker *w, const gs_linear *o, int64_t first) {
+// multiply_bf16 multiplies o->M rows of x, which are packed, to those of y from row `first` on.
+static void multiply_bf16(gs_worker *w, const gs_linear *o, int64_t first, void *x) {
 	const int64_t K = o->w.K, M = o->M, pairs = (K + 1) / 2, panels = panels_of(o);
 
 	const gs_parts parts = divide_bf16(M, panels, K, w->n, BR);
@@ -93,14 +102,11 @@ static int multiply_bf16(gs_worker *w, const gs_linear *o, int64_t first) {
 	float *tail = c + BMC * GROUP_ROW; // (16, 32) pairs
 	float *panel = tail + BTAIL;       // (BKC / 2, 32) pairs: a block of a weight stored by rows
 
-	for (int64_t r = gs_first(w, M); r >= 0; r = gs_next(w))
-		pack_bf16(o, w->pool->shared, r, row_of(&o->x, first + r));
-	if (!gs_barrier(w)) return 0;
 	bf16_begin();
 	for (int64_t t = gs_first(w, parts.rows * parts.panels); t >= 0; t = gs_next(w)) {
 		const task cut = task_of(o, parts, t / parts.panels, t % parts.panels, 16);
 		const int64_t r0 = first + cut.r0, rows = cut.rows, q0 = cut.q0, q1 = cut.q1, tiles = (rows + BR - 1) / BR;
-		uint16_t *a = bf16_at(w->pool->shared, K, cut.r0, 0);
+		uint16_t *a = bf16_at(x, K, cut.r0, 0);
 		unfinished f = {0};
 		for (int64_t q = q0; q < q1 && !gs_cancelled(w->pool); q++) {
 			const float *b = o->w.rows ? panel : panel_of(&o->w, q), *last = NULL;
@@ -122,9 +128,9 @@ static int multiply_bf16(gs_worker *w, const gs_linear *o, int64_t first) {
 					int64_t ra = bf16_split(rows, tiles, i), m = bf16_split(rows, tiles, i + 1) - ra;
 					const char *ahead = i * lines < kn ? next + i * lines * GS_LINE : (const char *)b;
 					const int write = k + kn == K && !bypass;
-					if (write) prefetch_y(o, r0 + ra, m, q * GS_NR);
+					if (write && !o->packs) prefetch_y(o, r0 + ra, m, q * GS_NR);
 					bf16_tile((int)m, K, a, ra, k, kn, b, k + kn == K ? last : NULL, ahead, cq + ra * ldc, ldc, k > 0, &f);
-					if (write) f = (unfinished){finish_sums, (int)m, 0, o, r0 + ra, q * GS_NR, cq + ra * GS_NR};
+					if (write) f = (unfinished){o->packs ? finish_packed : finish_sums, (int)m, 0, o, r0 + ra, q * GS_NR, cq + ra * GS_NR};
 					if (!bypass || group == 0) continue;
 					int64_t done = (q - q0 - group) * tiles * K + tiles * k + i * kn;
 					int64_t from = rows * done / work, to = rows * (done + kn) / work;
@@ -138,21 +144,30 @@ static int multiply_bf16(gs_worker *w, const gs_linear *o, int64_t first) {
 	}
 	if (bypass) _mm_sfence(); // makes these stores visible to all workers after the barrier
 	bf16_end();
-	return 1;
 }
 
-// linear_packed multiplies all rows of x by `multiply`, at most `most` at a time.
+// linear_packed multiplies all rows of x by `multiply`. Unless they are packed, workers first pack them by `pack`, at
+// most `most` at a time, which fit into the pool's shared memory.
 static void linear_packed(gs_worker *w, const gs_linear *o, int64_t most,
-		int (*multiply)(gs_worker *w, const gs_linear *o, int64_t first)) {
+		void (*pack)(const gs_linear *o, void *to, int64_t r, const float *x),
+		void (*multiply)(gs_worker *w, const gs_linear *o, int64_t first, void *x)) {
+	if (o->packed) {
+		multiply(w, o, 0, o->x.p);
+		return;
+	}
 	gs_linear part = *o;
-	for (int64_t r = 0; r < o->M; r += most) {
-		part.M = o->M - r < most ? o->M - r : most;
-		if ((r > 0 && !gs_barrier(w)) || !multiply(w, &part, r)) return;
+	for (int64_t first = 0; first < o->M; first += most) {
+		part.M = o->M - first < most ? o->M - first : most;
+		if (first > 0 && !gs_barrier(w)) return;
+		for (int64_t r = gs_first(w, part.M); r >= 0; r = gs_next(w))
+			pack(&part, w->pool->shared, r, row_of(&o->x, first + r));
+		if (!gs_barrier(w)) return;
+		multiply(w, &part, first, w->pool->shared);
 	}
 }
 
 static void linear_bf16(gs_worker *w, const gs_linear *o) {
-	linear_packed(w, o, (int64_t)GS_SHARED / (2 * (o->w.K + 64)) / BMC * BMC, multiply_bf16);
+	linear_packed(w, o, (int64_t)GS_SHARED / (2 * (o->w.K + 64)) / BMC * BMC, pack_bf16, multiply_bf16);
 }
 
 _Static_assert(BMC * GROUP_ROW + BTAIL + BKC / 2 * GS_NR <= GS_SCRATCH, "scratch too small for a task");

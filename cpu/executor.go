@@ -153,6 +153,7 @@ func (r *runner) Prefill(ctx context.Context, ids []int32, pass gpt2.Pass) ([]gp
 	if err != nil {
 		return nil, err
 	}
+	c.program.join()
 	defer r.hold(ctx, c)()
 	copy(r.ids.slice(), ids)
 	if err := r.pass(ctx, c); err != nil {
@@ -473,11 +474,6 @@ func (w *writer) step(s gpt2.Step) error {
 	case o.Op == gpt2.OpLayerNorm:
 		err = w.program.layerNorm(layerNormStep{x: w.view(o.In, o.Rows), y: w.view(o.Out, o.Rows), norm: w.norm(o), M: M,
 			C: o.K})
-	case o.Op == gpt2.OpActivation:
-		err = w.program.activation(w.view(o.In, o.Rows), w.view(o.Out, o.Rows), mem[float32]{}, activations[o.Activation],
-			M, o.N)
-	case o.Op == gpt2.OpAdd:
-		err = w.program.add(w.view(o.In, o.Rows), w.view(o.Aux, o.Rows), w.view(o.Out, o.Rows), M, o.N)
 	default:
 		err = fmt.Errorf("operation %s is not implemented", o.Op)
 	}

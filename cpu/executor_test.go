@@ -314,6 +314,47 @@ func TestJointStepsFill(t *testing.T) {
 	}
 }
 
+// TestActivationsAreFused: the kernels have none, and no sums, but in products.
+func TestActivationsAreFused(t *testing.T) {
+	c, layers := newModel(t, "random:L=3,C=64,NH=2,V=31,T=30").Config, []int{0, 1, 2}
+	passes := []gpt2.Pass{{Logits: gpt2.LogitsAll}, {Logits: gpt2.LogitsLast, Sample: true}, {}, {Exit: 1},
+		{From: 1, Logits: gpt2.LogitsAll, Verify: true}}
+	for _, step := range gpt2.Forward(c, layers, passes[0]).Steps {
+		passes = append(passes, gpt2.Pass{Until: step.Name()})
+	}
+	for _, pass := range passes {
+		pass.Batch, pass.Tokens = 1, 4
+		for _, step := range Fuse(gpt2.Forward(c, layers, pass)).Steps {
+			if op := step.Ops[0].Op; op == gpt2.OpActivation || op == gpt2.OpAdd {
+				t.Errorf("%+v: %s is alone", pass, step.Name())
+			}
+		}
+	}
+}
+
+// TestJoinedSteps checks that steps that leave their results packed for the next ones change no bit of the logits.
+func TestJoinedSteps(t *testing.T) {
+	m := newModel(t, "random:L=2,C=128,NH=2,V=97,T=300,F=256")
+	pass := gpt2.Pass{Batch: 1, Tokens: 77, Logits: gpt2.LogitsAll}
+	for _, isa := range supportedISAs() {
+		for _, o := range []Options{{DType: weights.F32}, {DType: weights.BF16}, {Q8: true}} {
+			o.ISA, o.Threads = isa.String(), 3
+			r := session(t, m, o, gpt2.Options{}).Runner().(*runner)
+			c, err := r.compile(pass)
+			must(t, err)
+			copy(r.ids.slice(), randomIDs(rand.New(rand.NewPCG(9, 9)), pass.Tokens, m.Config.Vocab))
+			must(t, r.pass(t.Context(), c))
+			want := slices.Clone(r.buffers[gpt2.BufLogits].slice())
+			must(t, r.Rewind(0))
+			_, err = r.Prefill(t.Context(), r.ids.slice(), pass)
+			must(t, err)
+			if slices.Compare(r.buffers[gpt2.BufLogits].slice(), want) != 0 {
+				t.Errorf("%s, %+v: logits differ", isa, o)
+			}
+		}
+	}
+}
+
 // TestVerifyEqualsDecode checks that passes that verify, of each number of rows, give each row the logits of a decode
 // step, bit for bit, for every type and version: of all layers, and of those that follow a draft's.
 func TestVerifyEqualsDecode(t *testing.T) {

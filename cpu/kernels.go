@@ -570,6 +570,9 @@ func (p *program) push(op int32, errs ...error) (*C.gs_step, error) {
 	return s, nil
 }
 
+// join lets steps leave their results packed for the next: buffers between them then hold no float32.
+func (p *program) join() { C.gs_join(p.pool.c, p.steps, C.int(p.n)) }
+
 // want returns nil if a condition holds, else an error of so many numbers.
 func want(holds bool, format string, numbers ...any) error {
 	if holds {
@@ -670,35 +673,6 @@ func (p *program) pushAttention(op int32, o attentionStep, errs ...error) error 
 		B: C.int32_t(o.B), T: C.int32_t(o.T), nq: C.int32_t(o.nq), scale: C.float(o.scale), append: flag(o.append),
 		each: flag(o.each), bf16: flag(o.bf16)}
 	return nil
-}
-
-func (p *program) elementwise(name string, op int32, a, b, y view, bias mem[float32], act activation, M,
-	cols int) error {
-	errs := []error{
-		a.check(name+": input", M, cols),
-		y.check(name+": y", M, cols),
-		want(bias.p == nil || bias.n >= cols, "%s: bias has %d values, want %d", name, bias.n, cols),
-	}
-	if op == C.GS_ADD {
-		errs = append(errs, b.check(name+": second input", M, cols))
-	}
-	s, err := p.push(op, errs...)
-	if err != nil {
-		return err
-	}
-	s.elementwise = C.gs_elementwise{a: a.c(), b: b.c(), y: y.c(), bias: cfloats(bias), M: C.int64_t(M),
-		C: C.int64_t(cols), act: C.int32_t(act)}
-	return nil
-}
-
-// add: y = a + b over M rows of C. y may be a or b.
-func (p *program) add(a, b, y view, M, C_ int) error {
-	return p.elementwise("add", C.GS_ADD, a, b, y, mem[float32]{}, none, M, C_)
-}
-
-// activation: y = act(x + bias) over M rows of C. y may be x.
-func (p *program) activation(x, y view, bias mem[float32], act activation, M, C_ int) error {
-	return p.elementwise("activation", C.GS_ACTIVATION, x, view{}, y, bias, act, M, C_)
 }
 
 // run executes steps from to to-1, and reports whether they were all done: false means interrupt was called. stamps, if

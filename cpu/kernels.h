@@ -121,8 +121,6 @@ enum gs_op {
 	GS_LINEAR,
 	GS_APPEND,
 	GS_ATTENTION,
-	GS_ADD,
-	GS_ACTIVATION,
 	GS_OPS
 };
 
@@ -168,6 +166,7 @@ typedef struct gs_linear {
 	gs_norm norm;           // over K
 	int64_t M, n0, n1;
 	int32_t act; // gs_activation
+	int32_t packed, packs; // x is, y will be, as the version packs rows of bfloat16 (gs_join)
 } gs_linear;
 
 // The KV cache of one layer for B sequences: for each n = GS_KEYS slots, `stride` words apart, [B][NH] keys and values,
@@ -200,6 +199,7 @@ typedef struct gs_attention {
 	int32_t each; // each query is computed as if it were the only one, as in a decode step
 	// With a bfloat16 cache and many queries: queries and probabilities may be rounded to bfloat16 if that is faster.
 	int32_t bf16;
+	int32_t packs; // as in gs_linear
 } gs_attention;
 
 // gs_attention_work returns how many floats `work` must have for B queries, each of a sequence or all of one: partial
@@ -207,21 +207,12 @@ typedef struct gs_attention {
 enum { GS_KEYS = 256 };
 size_t gs_attention_work(int B, int NH, int HS, int S);
 
-// GS_ADD: y = a + b. GS_ACTIVATION: y = act(a + bias).  y may be a.
-typedef struct gs_elementwise {
-	gs_view a, b, y;   // (M, C)
-	const float *bias; // (C) or NULL
-	int64_t M, C;
-	int32_t act;
-} gs_elementwise;
-
 typedef struct gs_step {
 	int32_t op;
 	gs_embed embed;
 	gs_layernorm layernorm;
 	gs_linear linear;
 	gs_attention attention; // GS_APPEND too
-	gs_elementwise elementwise;
 } gs_step;
 
 // ---- pool -----------------------------------------------------------------------------------------------------------
@@ -247,6 +238,10 @@ int64_t gs_divide(int isa, int64_t threads, int64_t M, int64_t N, int64_t K, int
 // gs_equal_rows returns how many rows a version multiplies with weights of up to K rows so that each result is the same,
 // bit for bit, as if its row were the only one.
 int64_t gs_equal_rows(int isa, int64_t K);
+
+// gs_join lets each step leave its y packed for the next, a product that alone reads it, where the version then
+// multiplies the same bits without packing them.
+void gs_join(gs_pool *pool, gs_step *steps, int n);
 
 // gs_run executes steps[from:to]. If stamps is not NULL, worker w of n writes start and end of step i, in nanoseconds
 // of CLOCK_MONOTONIC, to stamps[((i-from)*n + w)*2] and the element after it. If *cancel becomes non-zero, it stops

@@ -7,7 +7,7 @@
 //     stored by rows; the register tile
 //   q8.h attention.h isa.c program.c: 8-bit weights; attention; which versions run here; the interpreter of steps
 //   arrays.h arrays.c: sums and squares of arrays
-//   linear.h elementwise.h pack.h q8_gemv.h: products; embedding and sums; packing; the 8-bit product of one row
+//   linear.h embed.h pack.h q8_gemv.h: products; embedding and maxima; packing; the 8-bit product of one row
 //   tile_dot.h tile_amx.h: register tiles of bfloat16
 //   bf16.h split.h tile_int8.h: products of bfloat16; of float32 as three bfloat16 numbers; of bytes on AMX tiles
 //   attention_bf16.h measure.h avx512.h: attention over a bfloat16 cache; ceilings; parameters of AVX-512
@@ -28,7 +28,7 @@
 
 #include "arrays.h"
 #include "attention.h"
-#include "elementwise.h"
+#include "embed.h"
 #include "linear.h"
 #include "measure.h"
 #include "norm.h"
@@ -91,17 +91,35 @@ static void op_attention(gs_worker *w, const gs_step *s) {
 
 #ifdef GS_BF16_TILE
 #define GS_FLOPS_BF16 flops_bf16
+// by_bf16 tells whether linear_bf16 multiplies.
+INLINE int by_bf16(const gs_linear *o) {
+	return o->M > MR && o->w.dtype == GS_BF16 && !o->w.exact && o->w.K <= BK_MAX;
+}
+
+static void join(gs_step *step, gs_step *next) {
+	gs_linear *o = &next->linear, *from = &step->linear;
+	gs_attention *a = &step->attention;
+	if (next->op != GS_LINEAR || !by_bf16(o) || o->w.K % 32 != 0 || o->norm.gain || o->x.per) return;
+	if (step->op == GS_LINEAR && by_bf16(from) && from->y.p == o->x.p && from->M == o->M && from->n0 == 0 &&
+			from->n1 == o->w.K && !from->residual.p)
+		o->packed = from->packs = 1;
+	if (step->op == GS_ATTENTION && a->y.p == o->x.p && a->bf16 && a->cache.dtype == GS_BF16 && !a->each && a->nq > MR &&
+			a->cache.HS % 32 == 0)
+		o->packed = a->packs = 1;
+}
+#define GS_JOIN_STEPS join
 #else
 #define GS_FLOPS_BF16 NULL
+#define GS_JOIN_STEPS NULL
 #endif
 
 // A version with the functions of this translation unit and one of its products of 8-bit weights.
 #define GS_KERNELS(quantise_x, gemv, rows) \
 	{ \
 		.op = {[GS_EMBED] = op_embed, [GS_LAYERNORM] = op_layernorm, [GS_LINEAR] = op_linear, [GS_APPEND] = op_append, \
-		       [GS_ATTENTION] = op_attention, [GS_ADD] = op_add, [GS_ACTIVATION] = op_activation}, \
+		       [GS_ATTENTION] = op_attention}, \
 		.arithmetic = {[GS_TILE] = flops_f32, [GS_TILE_BF16] = GS_FLOPS_BF16, [GS_TILE_Q8] = flops_q8}, \
-		.pack = pack, \
+		.join = GS_JOIN_STEPS, .pack = pack, \
 		.quantise = quantise_x, .gemv_q8 = gemv, .rows_q8 = rows, .read = read_floats, .copy = array_copy, .maxima = block_maxima, \
 		.add = array_add, .square = array_square, .widen = array_widen, .sum = array_sum, \
 	}

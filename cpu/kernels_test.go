@@ -715,11 +715,13 @@ func TestActivations(t *testing.T) {
 			xs = append(xs, float32(math.Ldexp(1.3, e)), float32(-math.Ldexp(1.3, e)))
 		}
 		n := len(xs)
-		x, y := newGuarded(t, n), newGuarded(t, n)
-		copy(x.slice(), xs)
+		x, y, w := newGuarded(t, 1), newGuarded(t, n), testWeight(t, 1, n, float32Type, false)
+		x.slice()[0] = 1
+		_, err := w.pack(pools[0], bytesOf(xs), float32Type, false, 0, 1)
+		must(t, err)
 		for _, act := range []activation{none, geluTanh, geluErf, relu, silu, quickGELU} {
 			got := onAll(t, pools, y, nil, func(p *program) error {
-				return p.activation(matrix(x.mem, n), matrix(y.mem, n), mem[float32]{}, act, 1, n)
+				return p.linear(linearStep{x: matrix(x.mem, 1), y: matrix(y.mem, n), w: w, M: 1, act: act})
 			})
 			for i, x := range xs {
 				near(t, got[i], activationFormulas[act](float64(x)), actTolerance(act, float64(x)), "activation %d at %v", act, x)
@@ -729,40 +731,6 @@ func TestActivations(t *testing.T) {
 					if x > -5 && x < 0 {
 						want := reference.GELUTanh(float64(x))
 						near(t, got[i], want, 4e-6*math.Abs(want), "gelu_new at %v", x)
-					}
-				}
-			}
-		}
-	})
-}
-
-func TestElementwise(t *testing.T) {
-	eachISA(t, func(t *testing.T, pools []*pool) {
-		r := rand.New(rand.NewPCG(4, 1))
-		for _, C := range []int{1, 15, 16, 17, 100, 1024, 2500} {
-			M, ld := 1+r.IntN(9), C+r.IntN(4)
-			a, b, bias, y := newGuarded(t, M*ld).random(r, 1), newGuarded(t, M*ld).random(r, 1), newGuarded(t, C).random(r,
-				1), newGuarded(t, M*ld)
-			va, vb, vy := matrix(a.mem, ld), matrix(b.mem, ld), matrix(y.mem, ld)
-			for op, build := range map[string]func(p *program) error{
-				"add":  func(p *program) error { return p.add(va, vb, vy, M, C) },
-				"bias": func(p *program) error { return p.activation(va, vy, bias.mem, none, M, C) },
-			} {
-				got := onAll(t, pools, y, nil, build)
-				for i := range got {
-					m, c := i/ld, i%ld
-					if c >= C {
-						untouched(t, got[i], "%s, C %d: y[%d][%d]", op, C, m, c)
-						continue
-					}
-					want := a.slice()[i]
-					if op == "add" {
-						want += b.slice()[i]
-					} else {
-						want += bias.slice()[c]
-					}
-					if got[i] != want {
-						t.Fatalf("%s, C %d: y[%d][%d] = %v, want %v", op, C, m, c, got[i], want)
 					}
 				}
 			}
@@ -1041,15 +1009,17 @@ func TestNaNPropagates(t *testing.T) {
 	})
 }
 
-// counting returns n zeros, and a program of steps that add 1 to each.
+// counting returns zeros, and a program of steps that add 1 to each, in n panels.
 func counting(t testing.TB, p *pool, n, steps int) (guarded, *program) {
 	t.Helper()
-	x, one, prog := newGuarded(t, n), newGuarded(t, n), testProgram(t, p, steps)
-	for i := range n {
-		x.slice()[i], one.slice()[i] = 0, 1
-	}
+	n *= 32
+	x, one, w, prog := newGuarded(t, n), newGuarded(t, 1), testWeight(t, 1, n, float32Type, false), testProgram(t, p, steps)
+	clear(x.slice())
+	one.slice()[0] = 1
+	_, err := w.pack(p, bytesOf(slices.Repeat(one.slice(), n)), float32Type, false, 0, 1)
+	must(t, err)
 	for range steps {
-		must(t, prog.add(matrix(x.mem, 1), matrix(one.mem, 1), matrix(x.mem, 1), n, 1))
+		must(t, prog.linear(linearStep{x: matrix(one.mem, 1), y: matrix(x.mem, n), residual: matrix(x.mem, n), w: w, M: 1}))
 	}
 	return x, prog
 }
@@ -1061,7 +1031,7 @@ func TestProgram(t *testing.T) {
 		p := testPool(t, threads, supportedISAs()[len(supportedISAs())-1])
 		const n, steps = 64, 50
 		x, prog := counting(t, p, n, steps)
-		if err := prog.add(matrix(x.mem, 1), matrix(x.mem, 1), matrix(x.mem, 1), n, 1); err == nil {
+		if _, err := prog.push(0); err == nil {
 			t.Error("a full program accepted another step")
 		}
 		stamps, err := alloc[int64](steps * threads * 2)
@@ -1277,7 +1247,7 @@ func TestStepErrors(t *testing.T) {
 			norm: norm{x.mem, x.mem.part(0, 7), 0}}),
 		"act and residual": prog.linear(linearStep{x: matrix(x.mem, 8), y: matrix(y.mem, 40), residual: matrix(y.mem, 40),
 			act: relu, w: w, M: 3}),
-		"overlapping rows": prog.activation(matrix(x.mem, 4), matrix(y.mem, 40), mem[float32]{}, none, 3, 8),
+		"overlapping rows": prog.linear(linearStep{x: matrix(x.mem, 8), y: matrix(y.mem, 39), w: w, M: 3}),
 		"too many queries": prog.attention(attentionStep{qkv: matrix(y.mem, 24), y: matrix(x.mem, 8), cache: kv, pos: pos,
 			B: 1, T: 2, nq: 3}),
 		"work missing": prog.attention(attentionStep{qkv: matrix(y.mem, 24), y: matrix(x.mem, 8), cache: kv, pos: pos,
@@ -1293,7 +1263,6 @@ func TestStepErrors(t *testing.T) {
 			return err
 		}(),
 		"rows out of range": func() error { _, err := rows.pack(p, make([]byte, 32), float32Type, true, 5, 6); return err }(),
-		"no second summand": prog.add(matrix(x.mem, 8), view{}, matrix(x.mem, 8), 3, 8),
 		"run out of range":  func() error { _, err := prog.run(0, 1, mem[int64]{}); return err }(),
 		"odd slice":         func() error { _, err := w.pack(p, make([]byte, 40*4), float32Type, false, 1, 2); return err }(),
 		"short slice":       func() error { _, err := w.pack(p, make([]byte, 40*4), float32Type, false, 0, 2); return err }(),

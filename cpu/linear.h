@@ -68,7 +68,7 @@ typedef struct unfinished {
 	int rows, per;                                 // how many there are, and are finished with each block; 0: shared out
 	const gs_linear *o;
 	int64_t r, n; // row and column of y
-	const float *c; // (rows, 32)
+	float *c; // (rows, 32)
 } unfinished;
 
 // finish_per returns how many rows to finish with each of `blocks` blocks.

@@ -34,8 +34,8 @@ INLINE void split_row(uint16_t *a, int64_t plane, const float *x) {
 }
 
 // pack_split packs the parts of a row of x, normalised if the step has a norm, followed by zeros up to a multiple of 32.
-static void pack_split(const gs_linear *o, uint16_t *a, int64_t plane, int64_t r, const float *x) {
-	const int64_t K = o->w.K;
+static void pack_split(const gs_linear *o, void *a, int64_t r, const float *x) {
+	const int64_t K = o->w.K, plane = padded(o->M) * padded(K);
 	float mean = 0, rstd = 0, t[32] = {0};
 	if (o->norm.gain) row_stats(x, K, o->norm.eps, &mean, &rstd);
 	for (int64_t k = 0; k < K; k += 32) {
@@ -141,7 +141,7 @@ static __attribute__((noinline)) void split_16(int64_t blocks, const uint16_t *a
 }
 
 // multiply_split is multiply_bf16 for these products.
-static int multiply_split(gs_worker *w, const gs_linear *o, int64_t first) {
+static void multiply_split(gs_worker *w, const gs_linear *o, int64_t first, void *x) {
 	const int64_t K = o->w.K, M = o->M;
 	// Blocks of nearly equal length
 	const int64_t blocks = (K + KC - 1) / KC, kc = (K + blocks * GS_NR - 1) / (blocks * GS_NR) * GS_NR;
@@ -154,14 +154,11 @@ static int multiply_split(gs_worker *w, const gs_linear *o, int64_t first) {
 	float *words = wide + KC * GS_NR;      // (KC / 2, 32)
 	float *panel = words + KC / 2 * GS_NR; // (3, KC / 2, 32) pairs
 
-	for (int64_t r = gs_first(w, M); r >= 0; r = gs_next(w))
-		pack_split(o, w->pool->shared, pa, r, row_of(&o->x, first + r));
-	if (!gs_barrier(w)) return 0;
 	bf16_begin();
 	for (int64_t t = gs_first(w, parts.rows * parts.panels); t >= 0; t = gs_next(w)) {
 		const task cut = task_of(o, parts, t / parts.panels, t % parts.panels, 16);
 		const int64_t r0 = first + cut.r0, rows = cut.rows, q1 = cut.q1, tiles = (rows + BR - 1) / BR;
-		uint16_t *a = bf16_at(w->pool->shared, K, cut.r0, 0);
+		uint16_t *a = bf16_at(x, K, cut.r0, 0);
 		unfinished f = {0};
 		for (int64_t q = cut.q0; q < q1 && !gs_cancelled(w->pool); q++)
 			for (int64_t k = 0, kn; k < K; k += kn) {
@@ -187,13 +184,12 @@ static int multiply_split(gs_worker *w, const gs_linear *o, int64_t first) {
 		finish_next(&f, BR);
 	}
 	bf16_end();
-	return 1;
 }
 
 enum { SPLIT_K = GS_SHARED / (2 * PARTS * BR) - 32 }; // the largest K of which 32 rows fit
 
 static void linear_split(gs_worker *w, const gs_linear *o) {
-	linear_packed(w, o, (int64_t)GS_SHARED / (2 * PARTS * padded(o->w.K)) / BR * BR, multiply_split);
+	linear_packed(w, o, (int64_t)GS_SHARED / (2 * PARTS * padded(o->w.K)) / BR * BR, pack_split, multiply_split);
 }
 
 _Static_assert(SM * GS_NR + KC * GS_NR * (3 + PARTS) / 2 <= GS_SCRATCH, "scratch too small for a task");

@@ -27,9 +27,11 @@ typedef struct int8_panel { // a group of a panel
 	float d[GS_NR];
 } int8_panel;
 
-// int8_quantise rounds a row of x, normalised if the step has a norm, into row r of its tile's groups.
-static void int8_quantise(const gs_linear *o, int8_rows *to, int64_t r, const float *x) {
+// int8_quantise rounds row r of x, normalised if the step has a norm.
+static void int8_quantise(const gs_linear *o, void *rows, int64_t r, const float *x) {
 	const int64_t K = o->w.K;
+	int8_rows *to = (int8_rows *)rows + r / 16 * gs_ceil(K, INT8_GROUP);
+	r %= 16;
 	float mean = 0, rstd = 0;
 	if (o->norm.gain) row_stats(x, K, o->norm.eps, &mean, &rstd);
 	for (int64_t k = 0; k < K; k += INT8_GROUP, to++) {
@@ -158,22 +160,18 @@ static __attribute__((noinline)) void int8_multiply(int8_sums *s, const int8_pan
 }
 
 // multiply_int8 is multiply_bf16 for these products.
-static int multiply_int8(gs_worker *w, const gs_linear *o, int64_t first) {
+static void multiply_int8(gs_worker *w, const gs_linear *o, int64_t first, void *rows) {
 	const int64_t blocks = q8_blocks(o->w.K), groups = gs_ceil(blocks, IB);
 	const gs_parts parts = divide_int8(o->M, panels_of(o), o->w.K, w->n);
 	float *c = w->scratch;                                        // (rows, 32)
 	int8_sums *sums = (int8_sums *)(c + INT8_ROWS * GS_NR);       // two, in turns
 	int8_panel *panel = (int8_panel *)(sums + 2);                 // (INT8_GROUPS)
-	int8_rows *all = w->pool->shared;                             // (o->M / 16, groups)
 	static const int8_rows zeros;
-	for (int64_t r = gs_first(w, o->M); r >= 0; r = gs_next(w))
-		int8_quantise(o, all + r / 16 * groups, r % 16, row_of(&o->x, first + r));
-	if (!gs_barrier(w)) return 0;
 	bf16_begin();
 	for (int64_t t = gs_first(w, parts.rows * parts.panels); t >= 0; t = gs_next(w)) {
 		const task cut = task_of(o, parts, t / parts.panels, t % parts.panels, BR);
 		const int64_t r0 = first + cut.r0, tiles = gs_ceil(cut.rows, BR);
-		const int8_rows *x = all + cut.r0 / 16 * groups;
+		const int8_rows *x = (int8_rows *)rows + cut.r0 / 16 * groups; // (cut.rows / 16, groups)
 		for (int64_t q = cut.q0; q < cut.q1 && !gs_cancelled(w->pool); q++) {
 			for (int64_t g = 0, n; g < groups; g += n) {
 				n = groups - g < INT8_GROUPS ? groups - g : INT8_GROUPS;
@@ -202,12 +200,11 @@ static int multiply_int8(gs_worker *w, const gs_linear *o, int64_t first) {
 		}
 	}
 	bf16_end();
-	return 1;
 }
 
 static void linear_int8(gs_worker *w, const gs_linear *o) {
 	const int64_t groups = gs_ceil(o->w.K, INT8_GROUP);
-	linear_packed(w, o, (int64_t)(GS_SHARED / sizeof(int8_rows)) / groups * 16 / BR * BR, multiply_int8);
+	linear_packed(w, o, (int64_t)(GS_SHARED / sizeof(int8_rows)) / groups * 16 / BR * BR, int8_quantise, multiply_int8);
 }
 _Static_assert(INT8_ROWS * GS_NR * 4 + 2 * sizeof(int8_sums) + INT8_GROUPS * sizeof(int8_panel) <= GS_SCRATCH * 4,
 	"scratch too small for a task");

@@ -1,11 +1,11 @@
-// GS_EMBED, GS_ADD, GS_ACTIVATION and maxima.
-#ifndef GS_ELEMENTWISE_H
-#define GS_ELEMENTWISE_H
+// GS_EMBED and maxima.
+#ifndef GS_EMBED_H
+#define GS_EMBED_H
 
 #include "q8.h"
 #include "rows.h"
 
-enum { SPAN = 1024, EMBED_SPAN = 128 }; // columns of a task
+enum { SPAN = 128 }; // columns of a task
 
 // lookup writes columns [c, c+n) of row `id` of a table to y[0:n].
 INLINE void lookup(float *y, const gs_weight *w, int64_t id, int64_t c, int64_t n) {
@@ -26,49 +26,13 @@ INLINE void lookup(float *y, const gs_weight *w, int64_t id, int64_t c, int64_t 
 
 static void op_embed(gs_worker *w, const gs_step *s) {
 	const gs_embed *o = &s->embed;
-	int64_t C = o->C, spans = (C + EMBED_SPAN - 1) / EMBED_SPAN;
+	int64_t C = o->C, spans = (C + SPAN - 1) / SPAN;
 	for (int64_t t = gs_first(w, (int64_t)o->B * o->T * spans); t >= 0; t = gs_next(w)) {
-		int64_t r = t / spans, c = t % spans * EMBED_SPAN, n = C - c < EMBED_SPAN ? C - c : EMBED_SPAN;
-		float *y = row_of(&o->y, r) + c, p[EMBED_SPAN];
+		int64_t r = t / spans, c = t % spans * SPAN, n = C - c < SPAN ? C - c : SPAN;
+		float *y = row_of(&o->y, r) + c, p[SPAN];
 		lookup(y, &o->wte, o->ids[r], c, n);
 		lookup(p, &o->wpe, o->pos[r / o->T] + r % o->T, c, n);
 		for (int64_t i = 0; i < n; i++) y[i] += p[i];
-	}
-}
-
-static void op_add(gs_worker *w, const gs_step *s) {
-	const gs_elementwise *o = &s->elementwise;
-	int64_t spans = (o->C + SPAN - 1) / SPAN;
-	for (int64_t t = gs_first(w, o->M * spans); t >= 0; t = gs_next(w)) {
-		int64_t r = t / spans, c = t % spans * SPAN, end = c + SPAN < o->C ? c + SPAN : o->C;
-		const float *a = row_of(&o->a, r), *b = row_of(&o->b, r);
-		float *y = row_of(&o->y, r);
-		for (; c + VL <= end; c += VL) store(y + c, load(a + c) + load(b + c));
-		for (; c < end; c++) y[c] = a[c] + b[c];
-	}
-}
-
-static void activation_span(const gs_elementwise *o, const float *a, float *y, int64_t c, int64_t end) {
-	const float *bias = o->bias;
-	for (; c + VL <= end; c += VL) {
-		vf v = load(a + c);
-		if (bias) v += load(bias + c);
-		store(y + c, activate(o->act, v));
-	}
-	if (c < end) {
-		float t[VL] = {0};
-		for (int64_t j = c; j < end; j++) t[j - c] = bias ? a[j] + bias[j] : a[j];
-		store(t, activate(o->act, load(t)));
-		memcpy(y + c, t, (size_t)(end - c) * sizeof(float));
-	}
-}
-
-static void op_activation(gs_worker *w, const gs_step *s) {
-	const gs_elementwise *o = &s->elementwise;
-	int64_t spans = (o->C + SPAN - 1) / SPAN;
-	for (int64_t t = gs_first(w, o->M * spans); t >= 0; t = gs_next(w)) {
-		int64_t r = t / spans, c = t % spans * SPAN, end = c + SPAN < o->C ? c + SPAN : o->C;
-		activation_span(o, row_of(&o->a, r), row_of(&o->y, r), c, end);
 	}
 }
 

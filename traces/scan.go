@@ -197,7 +197,7 @@ func (s *scanner) array(value func()) {
 }
 
 // micros parses microseconds as nanoseconds: exactly, unless they are written with an exponent. What is finer than a
-// nanosecond is cut off.
+// nanosecond is rounded, as programs that compute with times write 0.3 as 0.29999999999998.
 func micros(b []byte) (ns int64, ok bool) {
 	whole, part, _ := bytes.Cut(b, point)
 	notDigit := func(c byte) bool { return c < '0' || c > '9' }
@@ -210,6 +210,11 @@ func micros(b []byte) (ns int64, ok bool) {
 		exact := append(append(digits[:0], whole...), part[:min(len(part), 3)]...)
 		exact = append(exact, "000"[min(len(part), 3):]...)
 		if v, err := strconv.ParseInt(string(exact), 10, 64); err == nil {
+			if len(part) > 3 && part[3] >= '5' && b[0] == '-' {
+				v--
+			} else if len(part) > 3 && part[3] >= '5' {
+				v++
+			}
 			return v, -MaxTime <= v && v <= MaxTime
 		}
 	}

@@ -250,6 +250,11 @@ INLINE int64_t dealt(const gs_worker *w, int64_t j, int64_t all) {
 	return j % each * w->n + j / each;
 }
 
+#if GS_BF16_TILE == GS_BY_AMX
+// pack_head packs row r of y for head h (split.h).
+static void pack_head(const gs_attention *o, int64_t r, int64_t h, const float *y);
+#endif
+
 static void attention_many(gs_worker *w, const gs_attention *o) {
 	const gs_cache *c = &o->cache;
 	const int64_t HS = c->HS, NH = c->NH, HSp = padded(HS), nq = o->nq;
@@ -291,9 +296,12 @@ static void attention_many(gs_worker *w, const gs_attention *o) {
 					tile_of[kind][rn](n, p, 0, values_of(c, b, h, k) + d / GS_NR * value_panel(c), NULL, out + ra * HSp + d, HSp, 1);
 			}
 		for (int64_t r = 0; r < rows; r++) {
-			float *y = row_of(&o->y, b * nq + i0 + r) + h * HS, share = 1.0f / l[r];
-			prefetch_head(y + 8 * o->y.ld, HS);
+			float *y = o->packs ? p : row_of(&o->y, b * nq + i0 + r) + h * HS, share = 1.0f / l[r];
+			if (!o->packs) prefetch_head(y + 8 * o->y.ld, HS);
 			for (int64_t d = 0; d < HS; d++) y[d] = out[r * HSp + d] * share;
+#if GS_BF16_TILE == GS_BY_AMX
+			if (o->packs) pack_head(o, b * nq + i0 + r, h, y);
+#endif
 		}
 	}
 }

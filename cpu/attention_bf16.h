@@ -191,7 +191,7 @@ static void attention_bf16(gs_worker *w, const gs_attention *o) {
 				float part[GS_NR];
 				for (int j = 0; j < NVP; j++) store(part + j * VL, load(out + d * AQ + r * GS_NR + j * VL) * share);
 				if (o->packs)
-					store_u(bf16_at((uint16_t *)o->y.p, NH * HS, row, h * HS + d),
+					store_u(bf16_at(o->packs, NH * HS, row, h * HS + d),
 						(vu)_mm512_cvtne2ps_pbh((__m512)load(part + VL), (__m512)load(part)));
 				else copy_values(y + d, part, HS - d < GS_NR ? HS - d : GS_NR);
 			}

@@ -20,6 +20,7 @@
 enum {
 	BKC = GS_BF16_TILE == GS_BY_AMX ? 384 : 768, // rows of a block of a panel: 24 KiB, for the L1 cache, or 48 for L2
 	BTAIL = 16 * GS_NR, // words of 32 rows of a panel
+	PARTS = 3, // of a number in split.h
 };
 
 // pack_bf16 packs a row of x, normalised if the step has a norm, followed by zeros up to a multiple of 32.
@@ -42,13 +43,18 @@ static void pack_bf16(const gs_linear *o, void *a, int64_t r, const float *x) {
 	store_u(bf16_at(a, K, r, k), (vu)_mm512_cvtne2ps_pbh((__m512)load(t + 16), (__m512)load(t)));
 }
 
+// finish_here finishes rows of y in place of their sums.
+static void finish_here(const unfinished *f, int rows) {
+	gs_linear part = *f->o;
+	part.y = (gs_view){f->c - f->n, GS_NR, 0, 0};
+	finish(&part, 0, rows, f->n, f->c);
+}
+
 // finish_packed is finish_sums for a y that is left packed.
 static void finish_packed(unfinished *f, int rows) {
-	gs_linear part = *f->o;
-	part.y = (gs_view){f->c - f->n, GS_NR, 0, 0}; // in place
-	finish(&part, 0, rows, f->n, f->c);
+	finish_here(f, rows);
 	for (int i = 0; i < rows; i++, f->r++, f->c += GS_NR)
-		store_u(bf16_at((uint16_t *)f->o->y.p, f->o->n1, f->r, f->n),
+		store_u(bf16_at(f->o->packs, f->o->n1, f->r, f->n),
 			(vu)_mm512_cvtne2ps_pbh((__m512)load(f->c + VL), (__m512)load(f->c)));
 }
 
@@ -152,7 +158,7 @@ static void linear_packed(gs_worker *w, const gs_linear *o, int64_t most,
 		void (*pack)(const gs_linear *o, void *to, int64_t r, const float *x),
 		void (*multiply)(gs_worker *w, const gs_linear *o, int64_t first, void *x)) {
 	if (o->packed) {
-		multiply(w, o, 0, o->x.p);
+		multiply(w, o, 0, o->packed);
 		return;
 	}
 	gs_linear part = *o;

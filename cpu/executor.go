@@ -153,7 +153,9 @@ func (r *runner) Prefill(ctx context.Context, ids []int32, pass gpt2.Pass) ([]gp
 	if err != nil {
 		return nil, err
 	}
-	c.program.join()
+	if c.ranges == nil { // else another program may run on the pool between two steps
+		c.program.join()
+	}
 	defer r.hold(ctx, c)()
 	copy(r.ids.slice(), ids)
 	if err := r.pass(ctx, c); err != nil {

@@ -335,7 +335,7 @@ func TestActivationsAreFused(t *testing.T) {
 // TestJoinedSteps checks that steps that leave their results packed for the next ones change no bit of the logits.
 func TestJoinedSteps(t *testing.T) {
 	m := newModel(t, "random:L=2,C=128,NH=2,V=97,T=300,F=256")
-	pass := gpt2.Pass{Batch: 1, Tokens: 77, Logits: gpt2.LogitsAll}
+	pass := gpt2.Pass{Batch: 1, Tokens: 107, Logits: gpt2.LogitsAll}
 	for _, isa := range supportedISAs() {
 		for _, o := range []Options{{DType: weights.F32}, {DType: weights.BF16}, {Q8: true}} {
 			o.ISA, o.Threads = isa.String(), 3

@@ -166,7 +166,7 @@ typedef struct gs_linear {
 	gs_norm norm;           // over K
 	int64_t M, n0, n1;
 	int32_t act; // gs_activation
-	int32_t packed, packs; // x is, y will be, as the version packs rows of bfloat16 (gs_join)
+	void *packed, *packs; // where x is, and y will be, packed as the version takes it, or NULL (gs_join)
 } gs_linear;
 
 // The KV cache of one layer for B sequences: for each n = GS_KEYS slots, `stride` words apart, [B][NH] keys and values,
@@ -199,7 +199,7 @@ typedef struct gs_attention {
 	int32_t each; // each query is computed as if it were the only one, as in a decode step
 	// With a bfloat16 cache and many queries: queries and probabilities may be rounded to bfloat16 if that is faster.
 	int32_t bf16;
-	int32_t packs; // as in gs_linear
+	void *packs; // as in gs_linear
 } gs_attention;
 
 // gs_attention_work returns how many floats `work` must have for B queries, each of a sequence or all of one: partial
@@ -240,7 +240,7 @@ int64_t gs_divide(int isa, int64_t threads, int64_t M, int64_t N, int64_t K, int
 int64_t gs_equal_rows(int isa, int64_t K);
 
 // gs_join lets each step leave its y packed for the next, a product that alone reads it, where the version then
-// multiplies the same bits without packing them.
+// multiplies the same bits without packing them. No other program may run on the pool between the two.
 void gs_join(gs_pool *pool, gs_step *steps, int n);
 
 // gs_run executes steps[from:to]. If stamps is not NULL, worker w of n writes start and end of step i, in nanoseconds

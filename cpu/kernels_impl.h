@@ -91,21 +91,32 @@ static void op_attention(gs_worker *w, const gs_step *s) {
 
 #ifdef GS_BF16_TILE
 #define GS_FLOPS_BF16 flops_bf16
-// by_bf16 tells whether linear_bf16 multiplies.
-INLINE int by_bf16(const gs_linear *o) {
-	return o->M > MR && o->w.dtype == GS_BF16 && !o->w.exact && o->w.K <= BK_MAX;
+// takes_parts returns of how many bfloat16 numbers each of x is for linear_bf16 and linear_split, 0 for other products.
+static int takes_parts(const gs_step *s) {
+	const gs_linear *o = &s->linear;
+	if (s->op != GS_LINEAR || o->M <= MR || o->w.dtype == GS_Q8) return 0;
+	if (o->w.dtype == GS_BF16 && !o->w.exact && o->w.K <= BK_MAX) return 1;
+#if GS_BF16_TILE == GS_BY_AMX
+	if (o->M >= GS_SPLIT_ROWS && o->w.K <= SPLIT_K) return PARTS;
+#endif
+	return 0;
 }
 
-static void join(gs_step *step, gs_step *next) {
+static void join(void *shared, gs_step *step, gs_step *next) {
 	gs_linear *o = &next->linear, *from = &step->linear;
 	gs_attention *a = &step->attention;
-	if (next->op != GS_LINEAR || !by_bf16(o) || o->w.K % 32 != 0 || o->norm.gain || o->x.per) return;
-	if (step->op == GS_LINEAR && by_bf16(from) && from->y.p == o->x.p && from->M == o->M && from->n0 == 0 &&
-			from->n1 == o->w.K && !from->residual.p)
-		o->packed = from->packs = 1;
-	if (step->op == GS_ATTENTION && a->y.p == o->x.p && a->bf16 && a->cache.dtype == GS_BF16 && !a->each && a->nq > MR &&
-			a->cache.HS % 32 == 0)
-		o->packed = a->packs = 1;
+	const int parts = takes_parts(next);
+	if (!parts || o->w.K % 32 != 0 || o->norm.gain || o->x.per) return;
+	// One number takes less memory than x. Three take more: they lie in the pool's memory, after those of the step's own x.
+	const size_t rows = padded(o->M), own = step->op == GS_LINEAR ? 2 * PARTS * rows * padded(from->w.K) : 0;
+	if (parts == PARTS && own + 2 * PARTS * rows * o->w.K > GS_SHARED) return;
+	void *at = parts == PARTS ? (char *)shared + own : (void *)o->x.p;
+	if (takes_parts(step) == parts && from->y.p == o->x.p && from->M == o->M && from->n0 == 0 && from->n1 == o->w.K &&
+			!from->residual.p)
+		o->packed = from->packs = at;
+	const int kept = step->op == GS_ATTENTION && a->bf16 && a->cache.dtype == GS_BF16 && a->nq > MR; // attention_bf16
+	if (step->op == GS_ATTENTION && a->y.p == o->x.p && a->nq > 1 && !a->each && a->cache.HS % 32 == 0 && kept == (parts == 1))
+		o->packed = a->packs = at;
 }
 #define GS_JOIN_STEPS join
 #else

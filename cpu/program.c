@@ -42,7 +42,7 @@ int gs_run(gs_pool *p, const gs_step *steps, int from, int to, int64_t *stamps, 
 // ---- products ----
 
 void gs_join(gs_pool *p, gs_step *steps, int n) {
-	for (int i = 1; i < n && p->kernels->join; i++) p->kernels->join(steps + i - 1, steps + i);
+	for (int i = 1; i < n && p->kernels->join; i++) p->kernels->join(p->shared, steps + i - 1, steps + i);
 }
 
 // few_rows is the rows of a register tile: MR.

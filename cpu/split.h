@@ -19,8 +19,6 @@
 
 #include "bf16.h"
 
-enum { PARTS = 3 }; // of a number
-
 // split_row writes the parts of 32 values, `plane` values apart.
 INLINE void split_row(uint16_t *a, int64_t plane, const float *x) {
 	vf low = load(x), high = load(x + VL);
@@ -63,12 +61,6 @@ static void split_panel(float *parts, int64_t plane, const float *b, int64_t n) 
 		}
 	for (int64_t i = (n + 1) / 2; i % 16 != 0; i++, parts += GS_NR)
 		for (int p = 0; p < PARTS; p++) memset(parts + p * plane, 0, GS_NR * sizeof *parts);
-}
-
-// prefetch_l1 prefetches n lines into the L1 cache.
-INLINE void prefetch_l1(const void *p, const int n) {
-#pragma GCC unroll 32
-	for (int line = 0; line < n; line++) __builtin_prefetch((const char *)p + line * GS_LINE, 0, 3);
 }
 
 // prefetch_part prefetches one or two AMX tiles of a part of A.
@@ -140,6 +132,18 @@ static __attribute__((noinline)) void split_16(int64_t blocks, const uint16_t *a
 	split_body(1, blocks, a0, a0, pa, b, pb, ahead, c, ldc, accumulate, f);
 }
 
+// finish_split is finish_packed for parts.
+static void finish_split(unfinished *f, int rows) {
+	finish_here(f, rows);
+	for (int i = 0; i < rows; i++, f->r++, f->c += GS_NR)
+		split_row(bf16_at(f->o->packs, f->o->n1, f->r, f->n), padded(f->o->M) * f->o->n1, f->c);
+}
+
+static void pack_head(const gs_attention *o, int64_t r, int64_t h, const float *y) {
+	const int64_t HS = o->cache.HS, C = o->cache.NH * HS, plane = padded((int64_t)o->B * o->nq) * C;
+	for (int64_t d = 0; d < HS; d += 32) split_row(bf16_at(o->packs, C, r, h * HS + d), plane, y + d);
+}
+
 // multiply_split is multiply_bf16 for these products.
 static void multiply_split(gs_worker *w, const gs_linear *o, int64_t first, void *x) {
 	const int64_t K = o->w.K, M = o->M;
@@ -171,14 +175,14 @@ static void multiply_split(gs_worker *w, const gs_linear *o, int64_t first, void
 				for (int64_t i = 0; i < tiles; i++, prefetched += (kn + 31) / 32 * (32 / BF16_AHEAD)) {
 					int64_t ra = bf16_split(rows, tiles, i), m = bf16_split(rows, tiles, i + 1) - ra;
 					const char *ahead = prefetched < fetch ? next + prefetched * GS_LINE : (const char *)b;
-					if (last) prefetch_y(o, r0 + ra, m, q * GS_NR);
+					if (last && !o->packs) prefetch_y(o, r0 + ra, m, q * GS_NR);
 					const uint16_t *a0 = bf16_at(a, K, ra, k), *a1 = bf16_at(a, K, ra + 16, k);
 					float *sums = c + ra * GS_NR;
 					if (m > 16)
 						split_32((kn + 31) / 32, a0, a1, pa, b, split * pb, ahead, sums, GS_NR, k > 0, &f);
 					else
 						split_16((kn + 31) / 32, a0, pa, b, split * pb, ahead, sums, GS_NR, k > 0, &f);
-					if (last) f = (unfinished){finish_sums, (int)m, 0, o, r0 + ra, q * GS_NR, sums};
+					if (last) f = (unfinished){o->packs ? finish_split : finish_sums, (int)m, 0, o, r0 + ra, q * GS_NR, sums};
 				}
 			}
 		finish_next(&f, BR);

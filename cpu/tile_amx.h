@@ -92,57 +92,66 @@ INLINE void prefetch_next(const char *ahead, int64_t i) {
 		(i * (32 / BF16_AHEAD) + line) * GS_LINE, 0, 2);
 }
 
+// prefetch_l1 prefetches n lines into the L1 cache.
+INLINE void prefetch_l1(const void *p, const int n) {
+#pragma GCC unroll 32
+	for (int line = 0; line < n; line++) __builtin_prefetch((const char *)p + line * GS_LINE, 0, 3);
+}
+
 // amx_body multiplies a register tile of 32 rows (halves 2) or 16 over `blocks` blocks of 32 columns of A. a0 is the
-// first 16 rows, a1 the next 16. If tail is not NULL, it is B for the last block. It finishes f meanwhile.
-INLINE void amx_body(const int halves, int64_t blocks, const uint16_t *a0, const uint16_t *a1, const float *b,
-		const float *tail, const char *ahead, float *c, int64_t ldc, int accumulate, unfinished *f) {
+// first 16 rows, a1 the next 16, next the rows that follow. If tail is not NULL, it is B for the last block. Meanwhile
+// it finishes f and brings into L1 what is multiplied next, as loads of tiles wait for L2.
+INLINE void amx_body(const int halves, int64_t blocks, const uint16_t *a0, const uint16_t *a1, const uint16_t *next,
+		const float *b, const float *tail, const char *ahead, float *c, int64_t ldc, int accumulate, unfinished *f) {
 	enum { ROW = GS_NR * 4 }; // bytes of a pair of rows of B
 	const int per = finish_per(f, blocks);
 	sums_begin(halves, c, ldc, accumulate);
 #pragma GCC unroll 1
 	for (int64_t i = 0; i < blocks; i++) {
-		const float *bk = tail && i == blocks - 1 ? tail : b + i * 16 * GS_NR;
+		const int last = i == blocks - 1;
+		const float *bk = tail && last ? tail : b + i * 16 * GS_NR;
+		const uint16_t *ak = last ? next : a0 + (i + 1) * 512;
 		TILE_LOAD(6, bk, ROW);
 		TILE_LOAD(4, a0 + i * 512, 64);
 		TILE_DOT(0, 4, 6);
+		if (ahead) prefetch_l1(ak, 16);
 		TILE_LOAD(7, bk + 16, ROW);
 		TILE_DOT(1, 4, 7);
+		if (ahead && halves == 2) prefetch_l1(ak + (a1 - a0), 16);
+		prefetch_l1(last && ahead ? b : bk + 16 * GS_NR, 32);
 		if (halves == 2) {
 			TILE_LOAD(5, a1 + i * 512, 64);
 			TILE_DOT(2, 5, 6);
 			TILE_DOT(3, 5, 7);
 		}
-		if (ahead)
-			prefetch_next(ahead, i);
-		else
-#pragma GCC unroll 32
-			for (int k = 32; k < 64; k++) __builtin_prefetch(bk + k * 16, 0, 3);
+		if (ahead) prefetch_next(ahead, i);
 		finish_next(f, per);
 	}
 	sums_end(halves, c, ldc);
 }
 
-static __attribute__((noinline)) void amx_32(int64_t blocks, const uint16_t *a0, const uint16_t *a1, const float *b,
-		const float *tail, const char *ahead, float *c, int64_t ldc, int accumulate, unfinished *f) {
-	amx_body(2, blocks, a0, a1, b, tail, ahead, c, ldc, accumulate, f);
+static __attribute__((noinline)) void amx_32(int64_t blocks, const uint16_t *a0, const uint16_t *a1,
+		const uint16_t *next, const float *b, const float *tail, const char *ahead, float *c, int64_t ldc, int accumulate,
+		unfinished *f) {
+	amx_body(2, blocks, a0, a1, next, b, tail, ahead, c, ldc, accumulate, f);
 }
 
-static __attribute__((noinline)) void amx_16(int64_t blocks, const uint16_t *a0, const float *b, const float *tail,
-		const char *ahead, float *c, int64_t ldc, int accumulate, unfinished *f) {
-	amx_body(1, blocks, a0, a0, b, tail, ahead, c, ldc, accumulate, f);
+static __attribute__((noinline)) void amx_16(int64_t blocks, const uint16_t *a0, const uint16_t *next, const float *b,
+		const float *tail, const char *ahead, float *c, int64_t ldc, int accumulate, unfinished *f) {
+	amx_body(1, blocks, a0, a0, next, b, tail, ahead, c, ldc, accumulate, f);
 }
 
 // bf16_tile multiplies columns [k, k+n) of rows [r, r+m) of A with the rows of a panel from b on. r is a multiple of
 // 16, k of 32. c has room for m rounded up to 16 rows, `ldc` floats apart. If the last block of B has fewer than 32
-// rows, tail is that block padded with zeros, else NULL. It prefetches a cache line from `ahead` for every BF16_AHEAD
-// columns, or the next block of B into L1 if that is NULL, and finishes f.
+// rows, tail is that block padded with zeros, else NULL. It finishes f, prefetches a cache line from `ahead` for every
+// BF16_AHEAD columns, and the next blocks of A and B into L1; if `ahead` is NULL, only that of B, in the order of memory.
 INLINE void bf16_tile(int m, int64_t K, uint16_t *a, int64_t r, int64_t k, int64_t n, const float *b,
 		const float *tail, const char *ahead, float *c, int64_t ldc, int accumulate, unfinished *f) {
-	const uint16_t *a0 = bf16_at(a, K, r, k);
+	const uint16_t *a0 = bf16_at(a, K, r, k), *next = bf16_at(a, K, r + BR, k);
 	if (m > 16)
-		amx_32((n + 31) / 32, a0, bf16_at(a, K, r + 16, k), b, tail, ahead, c, ldc, accumulate, f);
+		amx_32((n + 31) / 32, a0, bf16_at(a, K, r + 16, k), next, b, tail, ahead, c, ldc, accumulate, f);
 	else
-		amx_16((n + 31) / 32, a0, b, tail, ahead, c, ldc, accumulate, f);
+		amx_16((n + 31) / 32, a0, next, b, tail, ahead, c, ldc, accumulate, f);
 }
 
 #endif

@@ -52,7 +52,7 @@ typedef struct gs_pack_job {
 // A version: one translation unit defines it for one instruction set, or two that differ in gemv_q8 (kernels_impl.h).
 struct gs_kernels {
 	void (*op[GS_OPS])(gs_worker *, const gs_step *);
-	void (*join)(gs_step *step, gs_step *next); // of gs_join; NULL if it packs nothing
+	void (*join)(void *shared, gs_step *step, gs_step *next); // of gs_join; NULL if it packs nothing
 	void (*pack)(gs_worker *, gs_pack_job *);
 	void (*quantise)(gs_q8_block *out, const float *x, int64_t n);
 	void (*gemv_q8)(int panels, int64_t blocks, const gs_q8_block *x, const void *w, int64_t stride, float *y);

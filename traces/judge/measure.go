@@ -290,7 +290,7 @@ func (m *measured) host() {
 	for i := range m.Events {
 		e := &m.Events[i]
 		own, ok := clip(e, m.at)
-		if !e.Kind.IsCall() || !ok {
+		if !e.Kind.IsCall() || !ok || !m.Serves(e) {
 			continue
 		}
 		m.calls++

@@ -148,6 +148,28 @@ func TestTogether(t *testing.T) {
 	}
 }
 
+// TestGPUsOfProcesses: of two processes, each with its own GPU, the passes and waits of one say nothing of the other's GPU.
+func TestGPUsOfProcesses(t *testing.T) {
+	list := []*traces.Trace{samples.Load(t, "gpt2-L12-eager-cupti.json.gz"), samples.Load(t, "gpt2-L12-eager-cupti.json.gz")}
+	alone := require.Value(Measure(list[0], -1))(t)
+	for i, tr := range list {
+		tr.Header.Base += int64(i) * 1e6
+		tr.Header.Ranks = []traces.Rank{{Process: tr.Header.Process, Rank: i, OwnGPU: true}}
+	}
+	both := require.Value(traces.Merge(list, []string{"a", "b"}))(t)
+	for device := range int32(2) {
+		r := require.Value(Measure(both, device))(t)
+		if r.Passes != alone.Passes || r.WarmUpPasses != alone.WarmUpPasses || r.Wall != alone.Wall {
+			t.Errorf("GPU %d: %d passes and %d of warm-up in %d ns, not %d and %d in %d ns", device, r.Passes, r.WarmUpPasses, r.Wall, alone.Passes, alone.WarmUpPasses, alone.Wall)
+		}
+		for _, x := range alone.Indicators {
+			if got, ok := r.value(x.Key); x.Value != nil && (!ok || !near(got, *x.Value)) {
+				t.Errorf("GPU %d: %s is %v, and %v of the process alone", device, x.Key, got, *x.Value)
+			}
+		}
+	}
+}
+
 // TestMissing: a recording without API calls says for each indicator of the host what records it.
 func TestMissing(t *testing.T) {
 	r := require.Value(Measure(fixtures.Trace(&traces.Header{}, traces.Plain(traces.KindKernel, traces.Stream(1, 0, 1, 7), "k", 0, 10)), -1))(t)

@@ -123,7 +123,7 @@ func heldRule(cause string, call traces.Call, says, try string) func(*advisor) {
 func (a *advisor) calls(kind traces.Call) *tally {
 	rows := newTally()
 	for i := range a.Events {
-		if e := &a.Events[i]; e.Kind.IsCall() && e.Call() == kind && a.inWindow(e) {
+		if e := &a.Events[i]; e.Kind.IsCall() && e.Call() == kind && a.inWindow(e) && a.Serves(e) {
 			rows.add(e.Name, e.Duration, e.Duration, 1)
 		}
 	}
@@ -291,7 +291,7 @@ func syncRule(a *advisor) {
 	names, calls := newTally(), 0
 	for i := range a.Events {
 		e := &a.Events[i]
-		if !e.Kind.IsCall() {
+		if !e.Kind.IsCall() || !a.Serves(e) {
 			continue
 		}
 		calls++

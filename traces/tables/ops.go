@@ -73,7 +73,7 @@ func (s *summary) ops(t *Table) error {
 	onHost := map[traces.Run]bool{} // steps that the host has a range of
 	for i := range s.Events {
 		e := &s.Events[i]
-		if !isOp(e) || !s.isRow(e) {
+		if !isOp(e) || !s.isRow(e) || !s.Serves(e) {
 			continue
 		}
 		key := s.Header.ThreadOf(e)

@@ -38,7 +38,7 @@ func (s *summary) byRange(t *Table) error {
 	var order []*projection
 	for i := range s.Events {
 		e := &s.Events[i]
-		if !e.Kind.IsRange() || e.Kind == traces.KindOp || e.Lane.Kind != traces.LaneThread || e.Open {
+		if !e.Kind.IsRange() || e.Kind == traces.KindOp || e.Lane.Kind != traces.LaneThread || e.Open || !s.Serves(e) {
 			continue
 		}
 		name := e.Domain + ":" + e.Name

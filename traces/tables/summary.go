@@ -527,7 +527,7 @@ func (s *summary) host() {
 	var thread traces.Lane
 	for i := range s.Events {
 		e := &s.Events[i]
-		if e.Kind != traces.KindStep || e.Lane.Kind != traces.LaneThread || e.Step < 0 {
+		if e.Kind != traces.KindStep || e.Lane.Kind != traces.LaneThread || e.Step < 0 || !s.Serves(e) {
 			continue
 		}
 		if s.Device < 0 {

@@ -83,6 +83,8 @@ type Window struct {
 	warm  map[traces.ThreadID][]Interval
 	held  map[int64]*[numHeld][]Interval // of a process
 
+	processes map[int64]bool // of [Window.Serves]; nil: of all
+
 	afterEvent map[*traces.Event]bool // of [Window.AfterEvent]
 
 	queued *queue  // of [Window.queue], nil before its first call
@@ -106,19 +108,24 @@ func New(t *traces.Trace, device int32) *Window {
 	w := &Window{Trace: t, Device: device, Index: t.Index(), index: map[*traces.Event]int{},
 		warm: map[traces.ThreadID][]Interval{}, held: map[int64]*[numHeld][]Interval{},
 		afterEvent: map[*traces.Event]bool{}}
-	var steps []*traces.Event
-	var launches []int64
-	waits := map[traces.Lane]bool{} // threads that had a stream wait for an event since their last launch
 	for i := range t.Events {
-		e := &t.Events[i]
-		switch {
-		case e.Kind.IsGPU():
+		if e := &t.Events[i]; e.Kind.IsGPU() {
 			if w.Device < 0 {
 				w.Device = e.Lane.Device
 			}
 			if e.Lane.Device == w.Device {
 				w.Work = append(w.Work, e)
 			}
+		}
+	}
+	w.findProcesses()
+	var steps []*traces.Event
+	var launches []int64
+	waits := map[traces.Lane]bool{} // threads that had a stream wait for an event since their last launch
+	for i := range t.Events {
+		e := &t.Events[i]
+		switch {
+		case e.Kind.IsGPU() || !w.Serves(e):
 		case e.Kind.IsCall():
 			launches = w.call(e, waits, launches)
 		case e.Lane.Kind != traces.LaneThread:
@@ -160,6 +167,23 @@ func New(t *traces.Trace, device int32) *Window {
 		w.divide()
 	}
 	return w
+}
+
+// findProcesses finds the processes whose work the device did, if it is known of all of the work.
+func (w *Window) findProcesses() {
+	found := map[int64]bool{}
+	for _, e := range w.Work {
+		found[w.Header.ProcessOf(cmp.Or(w.CallOf(e), e))] = true
+	}
+	if len(found) > 0 && !found[0] {
+		w.processes = found
+	}
+}
+
+// Serves reports whether an event of the host is of a process that has work on the device: of several GPUs, each with
+// its own process, the passes and waits of the others say nothing of this one. On the CPU all do.
+func (w *Window) Serves(e *traces.Event) bool {
+	return w.processes == nil || w.processes[w.Header.ProcessOf(e)]
 }
 
 // InWarmUp reports whether an event of the host begins within a warm-up of its thread.

@@ -10,6 +10,7 @@ import (
 	"gpt2scope/traces"
 	"gpt2scope/traces/internal/fixtures"
 	"gpt2scope/traces/internal/samples"
+	"gpt2scope/traces/tables"
 	"gpt2scope/traces/window"
 )
 
@@ -157,6 +158,11 @@ func TestGPUsOfProcesses(t *testing.T) {
 		tr.Header.Ranks = []traces.Rank{{Process: tr.Header.Process, Rank: i, OwnGPU: true}}
 	}
 	both := require.Value(traces.Merge(list, []string{"a", "b"}))(t)
+	for _, m := range require.Value(tables.Summarize(both, tables.ByMemory, -1))(t).Memory { // none was open in the process
+		if m.During != "" {
+			t.Errorf("GPU %d has the most memory during %s", m.Device, m.During)
+		}
+	}
 	for device := range int32(2) {
 		r := require.Value(Measure(both, device))(t)
 		if r.Passes != alone.Passes || r.WarmUpPasses != alone.WarmUpPasses || r.Wall != alone.Wall {

@@ -20,7 +20,8 @@ type MemoryRow struct {
 	Percent float64 `json:"percent,omitempty"` // the peak, of the device's memory; 0 if that is not known
 	Changes int     `json:"changes"`
 
-	value int64
+	value   int64
+	process int64 // at the peak; 0 if it is not known
 }
 
 // byMemory fills a table by counter of memory. It has those of all devices.
@@ -37,13 +38,14 @@ func (s *summary) byMemory(t *Table) error {
 		}
 		r, v := at(rows, key{e.Lane.Device, e.Name}), int64(e.Value)
 		if r.Name == "" {
-			*r = MemoryRow{Name: e.Name, Device: e.Lane.Device, First: v, value: v, Peak: v, PeakAt: e.Time}
+			*r = MemoryRow{Name: e.Name, Device: e.Lane.Device, First: v, value: v, Peak: v, PeakAt: e.Time,
+				process: s.Header.ProcessOf(e)}
 		}
 		if v != r.value {
 			r.Changes++
 		}
 		if v > r.Peak {
-			r.Peak, r.PeakAt = v, e.Time
+			r.Peak, r.PeakAt, r.process = v, e.Time, s.Header.ProcessOf(e)
 		}
 		r.value, r.Last = v, v
 	}
@@ -57,7 +59,8 @@ func (s *summary) byMemory(t *Table) error {
 			if e.Time > r.PeakAt {
 				break
 			}
-			if (e.Kind.IsRange() || e.Kind.IsCall()) && e.End() > r.PeakAt && e.Lane.Device < 0 {
+			own := r.process == 0 || r.process == s.Header.ProcessOf(e)
+			if own && (e.Kind.IsRange() || e.Kind.IsCall()) && e.End() > r.PeakAt && e.Lane.Device < 0 {
 				r.During = e.Name
 			}
 		}

@@ -2,6 +2,7 @@ package stages
 
 import (
 	"cmp"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -35,7 +36,7 @@ type span struct {
 // these are the passes. Where the outermost ranges have none inside, a pass begins with each repetition of the first of
 // them; if all have one name, each is a pass. A step is an innermost range; its name is the path below the pass. Work
 // that was launched beside the inner ranges is the step [Self] of the range. One range alone, which comes once, is no
-// pass.
+// pass unless match asked for it.
 //
 // Work of a CUDA graph is in the ranges around its launch, and within them in those that were around the capture of its
 // node, if the recording says how its nodes were made. Without ranges around its launch, each launch is a pass.
@@ -199,15 +200,26 @@ func phase(name string) string {
 	return name
 }
 
-// passes divides the spans into passes.
+// passes divides the spans of each process into passes.
 func (r *ranges) passes() {
-	list := r.top
+	of := map[int64][]*span{}
+	for _, s := range r.top {
+		process := r.trace.Header.ProcessOf(s.event)
+		of[process] = append(of[process], s)
+	}
+	for _, process := range slices.Sorted(maps.Keys(of)) {
+		r.divide(of[process])
+	}
+}
+
+// divide divides the spans of a process into passes.
+func (r *ranges) divide(list []*span) {
 	for inner := list; inner != nil; inner = r.unwrap(list) {
 		list = inner
 	}
 	isOne := !slices.ContainsFunc(list, func(s *span) bool { return s.kind() != list[0].kind() })
 	switch nested := slices.ContainsFunc(list, func(s *span) bool { return len(s.inner) > 0 }); {
-	case !nested && isOne && len(list) == 1:
+	case !nested && isOne && len(list) == 1 && r.match == nil:
 		return // says no more than that something ran
 	case !nested && !isOne:
 		r.flat(list)

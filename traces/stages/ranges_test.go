@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"gpt2scope/internal/require"
 	"gpt2scope/traces"
 	"gpt2scope/traces/tables"
 )
@@ -209,6 +210,7 @@ func TestOfRanges(t *testing.T) {
 			p.in("replay", p.k("a"), p.k("b"))()
 			p.in("replay", p.k("a"), p.k("b"))()
 		}, 2, []string{"replay: replay"}},
+		{"one range alone that was asked for", "^m", func(p *program) { p.in("main", p.k("a"), p.k("b"))() }, 1, []string{"main: main"}},
 		{"one range alone", "", func(p *program) { p.in("main", p.k("a"), p.k("b"))() }, 0, []string{"none"}},
 		{"a graph that was captured in ranges, launched in none", "", func(p *program) {
 			p.in("forward", p.in("h.0", p.in("h.0.attn", p.node("a")), p.node("add")), p.in("h.1", p.in("h.1.attn", p.node("a"))))()
@@ -289,4 +291,41 @@ func TestDamagedRanges(t *testing.T) {
 	p = &program{}
 	p.in(strings.Repeat("(", 3000)+" ", p.k("x"))()
 	OfRanges(p.trace(), nil)
+}
+
+// TestRangesOfProcesses: of two processes at once each has the passes that it has alone.
+func TestRangesOfProcesses(t *testing.T) {
+	for name, write := range map[string]func(p *program){
+		"ranges side by side": func(p *program) {
+			for range 3 {
+				p.in("fwd", p.k("a"))()
+				p.in("bwd", p.k("b"))()
+			}
+		},
+		"a range around all passes": func(p *program) {
+			p.in("generate", p.in("forward", p.in("h.0", p.k("a"))), p.in("forward", p.in("h.0", p.k("a"))))()
+		},
+	} {
+		var list []*traces.Trace
+		for i := range int64(2) {
+			p := &program{late: 500, now: 20 * i}
+			write(p)
+			tr := p.trace()
+			tr.Header.Base = 1
+			list = append(list, tr)
+		}
+		both := require.Value(traces.Merge(list, []string{"a", "b"}))(t)
+		OfRanges(list[0], nil)
+		OfRanges(both, nil)
+		if got, want := passesOf(both), 2*passesOf(list[0]); got != want || !slices.Equal(stagesOf(both), stagesOf(list[0])) {
+			t.Errorf("%s: %d passes of %q, not %d of %q", name, got, stagesOf(both), want, stagesOf(list[0]))
+		}
+		for i := range both.Events {
+			if e := &both.Events[i]; e.Kind == traces.KindRange || e.Kind == traces.KindStep || e.Kind == traces.KindPass {
+				if pass := both.Index().Range(e.Parent); pass != nil && pass.Lane.Process != e.Lane.Process {
+					t.Errorf("%s: %s of process %d is in %s of process %d", name, e.Name, e.Lane.Process, pass.Name, pass.Lane.Process)
+				}
+			}
+		}
+	}
 }

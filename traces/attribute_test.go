@@ -116,12 +116,14 @@ func TestMergeRanks(t *testing.T) {
 	kernels, calls := 0, 0
 	for _, name := range []string{"rank0", "rank1"} {
 		tr := samples.Load(t, "pytorch/"+name+".json.gz")
+		tr.Header.Energy, tr.Header.Drafts.Accepted = []traces.Energy{{What: name}}, 2
 		list = append(list, tr)
 		kernels, calls = kernels+tr.Kernels, calls+tr.Calls
 	}
 	m, err := traces.Merge(list, []string{"rank0", "rank1"})
-	if err != nil || m.Kernels != kernels || m.Calls != calls || m.WithoutCall != 0 {
-		t.Fatalf("%+v, %v", m.Attribution, err)
+	if err != nil || m.Kernels != kernels || m.Calls != calls || m.WithoutCall != 0 || len(m.Header.Energy) != 2 ||
+		m.Header.Drafts.Accepted != 4 {
+		t.Fatalf("%+v, %+v, %v", m.Attribution, m.Header, err)
 	}
 }
 

@@ -155,6 +155,12 @@ func (m *merger) add(t *Trace, name string) {
 			h.Ceilings = append(h.Ceilings, c)
 		}
 	}
+	for _, e := range t.Header.Energy {
+		e.Device = int(device(int32(e.Device)))
+		h.Energy = append(h.Energy, e)
+	}
+	h.Drafts.Accepted += t.Header.Drafts.Accepted
+	h.Drafts.Dropped += t.Header.Drafts.Dropped
 	union := func(to []string, from []string) []string {
 		for _, s := range from {
 			if !slices.Contains(to, s) {

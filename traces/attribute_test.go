@@ -84,6 +84,7 @@ func TestMergeDevices(t *testing.T) {
 		{"two ranks by NCCL that each see one GPU", [2]int32{0, 0}, [2][]traces.Device{visible[:1], visible[:1]}, [2][]traces.Rank{nccl(0), nccl(1)}, "0 1", 2},
 		{"two ranks by NCCL that see both", [2]int32{0, 1}, [2][]traces.Device{visible, visible}, [2][]traces.Rank{nccl(0), nccl(1)}, "0 1", 2},
 		{"two ranks by NCCL on two machines of two GPUs", [2]int32{1, 1}, [2][]traces.Device{visible, visible}, [2][]traces.Rank{nccl(1), nccl(3)}, "1 2", 3},
+		{"two processes on two GPUs, each in its own file", [2]int32{1, 0}, [2][]traces.Device{visible[1:], visible[:1]}, [2][]traces.Rank{}, "1 0", 2},
 		{"GPUs with UUIDs", [2]int32{0, 0}, [2][]traces.Device{{{Name: "GPU", UUID: "a"}}, {{Name: "GPU", UUID: "b"}}}, [2][]traces.Rank{}, "0 1", 2},
 		{"GPUs in another order", [2]int32{0, 1}, [2][]traces.Device{{{Name: "GPU", UUID: "a"}, {ID: 1, Name: "GPU", UUID: "b"}},
 			{{Name: "GPU", UUID: "b"}, {ID: 1, Name: "GPU", UUID: "a"}}}, [2][]traces.Rank{}, "0 0", 2},

@@ -20,7 +20,7 @@ func Merge(list []*Trace, names []string) (*Trace, error) {
 		return list[0], nil
 	}
 	f := list[0].Header
-	m := merger{processes: map[int64]bool{}, worked: map[int32]bool{},
+	m := merger{processes: map[int64]bool{}, worked: map[int32]bool{}, was: map[int]int{},
 		header: Header{Version: f.Version, Tool: f.Tool, Release: f.Release, Recorder: f.Recorder, Base: f.Base,
 			Clock: f.Clock, DType: f.DType, Versions: f.Versions, Colours: f.Colours, Inferred: f.Inferred,
 			Against: f.Against, CostsFrom: f.CostsFrom}}
@@ -54,6 +54,7 @@ type merger struct {
 	events    []Event
 	processes map[int64]bool
 	worked    map[int32]bool // devices that a recording before has work of
+	was       map[int]int    // the id of a device in its recording
 	ranges    uint64         // ids of ranges up to this one are used
 }
 
@@ -83,7 +84,7 @@ func (m *merger) add(t *Trace, name string) {
 		at := slices.IndexFunc(h.Devices, func(o Device) bool {
 			same := o.UUID == d.UUID
 			if o.UUID == "" || d.UUID == "" {
-				same = o.Name == d.Name && o.ID >= d.ID
+				same = o.Name == d.Name && m.was[o.ID] == d.ID
 			}
 			return same && !(alone && works[from] && m.worked[int32(o.ID)])
 		})
@@ -91,6 +92,7 @@ func (m *merger) add(t *Trace, name string) {
 			for slices.ContainsFunc(h.Devices, func(o Device) bool { return o.ID == d.ID }) {
 				d.ID++
 			}
+			m.was[d.ID] = int(from)
 			at, h.Devices = len(h.Devices), append(h.Devices, d)
 		}
 		devices[from] = int32(h.Devices[at].ID)

@@ -2,10 +2,11 @@
 // to bfloat16 after the norm, to nearest, ties to even. Everything else (norm, sums, bias, activation, residual, y) is
 // float32. Few rows are bound by reading the weights; linear_few multiplies them in float32.
 //
-// First each worker packs its share of the rows of x, to where all workers read them. A task is some of these rows by
-// some panels. It multiplies the rows with one panel after another, in blocks of BKC rows of the panel that stay in a
-// cache for all register tiles. The sums of a panel are kept in the worker's scratch; those of a register tile are
-// finished while the next is multiplied, or just before (struct unfinished).
+// First each worker packs its share of the rows of x, to where all workers read them, unless the step before has left
+// them packed (gs_join). A task is some of these rows by some panels. It multiplies the rows with one panel after
+// another, in blocks of BKC rows of the panel that stay in a cache for all register tiles. The sums of a panel are kept
+// in the worker's scratch; those of a register tile are finished while the next is multiplied, or just before (struct
+// unfinished).
 #ifndef GS_BF16_H
 #define GS_BF16_H
 

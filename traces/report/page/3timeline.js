@@ -4,7 +4,7 @@ const rowHeight = 17, titleHeight = 15, counterHeight = 30;
 const minSpan = 50;  // ns
 const view = { from: 0, to: 1, width: 1, gutter: 0, frames: 0, draw: 0, ready: 0 };
 const layout = { items: [], height: 0 };
-let highlight = null; // { label, subsets: Map of band to subset, matches }
+let highlight = null; // { subsets: Map of band to subset, matches }
 let selected = null;  // { band, i }
 let dirty = false;
 

@@ -1,9 +1,9 @@
 // Highlights: the matches of a search, or the events of a stage.
 
-function setHighlight(label, keep) {
+function setHighlight(keep) {
   highlight = null;
   if (keep) {
-    highlight = { label, subsets: new Map(), matches: null, at: -1, count: 0 };
+    highlight = { subsets: new Map(), matches: null, at: -1, count: 0 };
     for (const band of bands) {
       const sub = subset(band, keep);
       if (sub.n > 0) highlight.subsets.set(band, sub);
@@ -25,7 +25,7 @@ function search(text) {
   const words = text.trim().toLowerCase();
   if (!words) return setHighlight();
   const matches = page.names.map((n) => n.toLowerCase().includes(words));
-  setHighlight(text, (band, i) => matches[band.name[i]]);
+  setHighlight((band, i) => matches[band.name[i]]);
 }
 
 // step selects the next match, or the previous one. The first is the first in the view.

@@ -25,7 +25,7 @@ function selectRow(tr) {
   $("search").value = "";
   tr.setAttribute("aria-current", "true");
   const keep = new Set(rowsOf(tr));
-  setHighlight(titleOf(tr), (band, i) => keep.has(band.row[i]));
+  setHighlight((band, i) => keep.has(band.row[i]));
   listKernels(tr);
 }
 

@@ -113,12 +113,10 @@ struct Traits {
   static constexpr int SUMS = VERIFY && !TIGHT ? HEAD + 8 : BATCHED && WIDE ? 24 : MANY ? 40 : 32;
   // Of attention: room for those of a row; of the widest models that of gains, which are in other steps.
   static constexpr int WEIGHTS = TIGHT ? SMALL / ROWS : VERIFY ? KEYS + 8 : KEYS;
-  // Rows that are published together: whole packets, if there may be more of them.
-  __device__ static int batch(int out) {
-    return out == GS_PERSISTENT_QKV || out == GS_PERSISTENT_HIDDEN ? (FRAGMENTS == 1 ? 12
-                                                                      : WIDE         ? 30
-                                                                                     : 32)
-                                                                   : 16 * FRAGMENTS;
+  // Of so many rows those that are published together: whole packets, if there may be more of them.
+  __device__ static int batch(int out, int rows) {
+    const bool more = WIDE && (BATCHED || rows > 32) && (out == GS_PERSISTENT_QKV || out == GS_PERSISTENT_HIDDEN);
+    return 16 * FRAGMENTS - (!more ? 0 : BATCHED ? 4 : 2);
   }
 };
 
@@ -136,6 +134,7 @@ namespace {
 
 template <typename Traits> struct Shared {
   static constexpr int WARPS = Traits::WARPS;
+  static constexpr bool STAMPS = Traits::STAMPS;
   uint64_t full[TILES], empty[TILES];
   uint32_t base[TILES], size[TILES];                  // where tiles begin, their sizes
   union {
@@ -298,7 +297,7 @@ template <typename Traits> __device__ void copy_weights(const Params &p, Shared<
       const char *from = s.source;
       int left = hidden ? Traits::CHUNKS * s.rows : s.rows;
       const bool halves = Traits::HALVES && hidden;
-      const int batch = hidden ? s.rows : Traits::batch(s.out);
+      const int batch = hidden ? s.rows : Traits::batch(s.out, s.rows);
       int batch_left = min(left, batch);
 #pragma unroll 1
       while (left > 0) {
@@ -492,7 +491,7 @@ __device__ __forceinline__ void finish_span(const Params &p, Shared<Traits> &sh,
     }
     const bool norm = s.gain != nullptr;
     const int out = s.out, act = s.act;
-    const int batch = Traits::batch(out);
+    const int batch = Traits::batch(out, s.rows);
     int row = s.row + lane, packet = l;
     LayerNormStats one = {0, 1};  // of one row; of sequences that of row lane % side
 #pragma unroll 1
@@ -672,7 +671,10 @@ __device__ __forceinline__ void compute_span(const Params &p, Shared<Traits> &sh
   // Else registers hold what depends on it between spans.
   constexpr bool SPILLS =
       Traits::BATCHED || Traits::TIGHT || ((Traits::VERIFY || (Traits::STAMPS && Traits::SAMPLES)) && NB == 2);
-  const int lane = opaque_if<SPILLS>(threadIdx.x) % 32, g = lane / 4, q = lane % 4;
+  // Whether there should be few instructions before x arrives: then the compiler knows that a lane is not negative, and
+  // gains have an address for each packet. Elsewhere steps took longer with it, or registers would spill.
+  constexpr bool FEW = !BATCHED && !Traits::STAMPS && (Traits::WIDE || Traits::VERIFY);
+  const int id = opaque_if<SPILLS>(threadIdx.x), lane = FEW ? id & 31 : id % 32, g = lane / 4, q = lane % 4;
   warp = opaque_if<Traits::TIGHT || (NB >= 4 && Traits::Q8 && Traits::PROMPT && Traits::STAMPS)>(warp);
   uint16_t *const xs = sh.x[warp] + 8;  // the part of x, high halves, then low
   const uint32_t fragment = shared_address(xs) + q * 16;
@@ -1035,7 +1037,7 @@ __device__ __forceinline__ void compute_span(const Params &p, Shared<Traits> &sh
     const bool norm = s.gain != nullptr;
     constexpr int XP = MANY ? Traits::XP : XU;
     uint32_t px[XP];
-    float gain[XP][F32_PER_PACKET];
+    float gain[XP][F32_PER_PACKET] = {};
     constexpr bool APART = Traits::GAINS > 1;
 #pragma unroll 1
     for (int c = lane; norm && APART && c < SMALL; c += 32) work.gain(warp)[c] = __ldg(s.gain + warp * SMALL + c);
@@ -1048,10 +1050,12 @@ __device__ __forceinline__ void compute_span(const Params &p, Shared<Traits> &sh
     };
     if (!APART) load_px();
 #pragma unroll
-    for (int n = 0; n < XP; n++) {
+    for (int n = 0; n < XP && !APART; n++) {
+      const float *from = s.gain + warp * SMALL + at_of(px[n]);
+      if (FEW) asm volatile("" : "+l"(from));
+      if (FEW && !norm) continue;
 #pragma unroll
-      for (int k = 0; k < F32_PER_PACKET; k++)
-        gain[n][k] = !APART && norm && holds(px[n], k) ? __ldg(s.gain + warp * SMALL + at_of(px[n]) + k) : 0.0f;
+      for (int k = 0; k < F32_PER_PACKET; k++) gain[n][k] = norm && holds(px[n], k) ? __ldg(from + k) : 0.0f;
     }
     auto gain_of = [&](int n, int k) {
       return !APART ? gain[n][k] : holds(px[n], k) ? work.gain(warp)[at_of(px[n]) + k] : 0.0f;
@@ -1062,7 +1066,7 @@ __device__ __forceinline__ void compute_span(const Params &p, Shared<Traits> &sh
     float x_scale = 0;
     bool first = true;
     // Of several sequences it is read again: no register holds it.
-    auto batch = [&] { return Traits::batch(BATCHED ? *(const volatile int *)&s.out : s.out); };
+    auto batch = [&] { return Traits::batch(BATCHED ? *(const volatile int *)&s.out : s.out, s.rows); };
 #pragma unroll 1
     for (int rest = s.rows; rest > 0; rest -= batch()) {
       const int left = min(rest, batch());
@@ -1193,8 +1197,6 @@ __device__ __forceinline__ void compute_span(const Params &p, Shared<Traits> &sh
             }
           } else {
             // Half a warp has the packets of a split of a head, and of the split two further.
-            bool wait;
-            unsigned polls = 0;
             const int split = opaque(lane);  // else registers would spill
             const char *const last =
                 p.attended +
@@ -1202,15 +1204,12 @@ __device__ __forceinline__ void compute_span(const Params &p, Shared<Traits> &sh
                     16;
             // Most blocks have no part in attention and come here early. They poll the last packet of each split
             // only: polls of all delay what they wait for.
-#pragma unroll 1
-            do wait = load_packet(last).w != need;
-            while (keeps_polling(p.header, sh, wait, polls, i));
+            const unsigned polls = poll_until(p.header, sh, i, [&] { return load_packet(last).w == need; });
             int packet = lane % 16, half = lane / 16;
             if (Traits::SAMPLES) asm volatile("" : "+r"(packet), "+r"(half));
             uint4 u[HEADS][2] = {};
-#pragma unroll 1
-            do {
-              wait = false;
+            const auto take = [&] {
+              bool wait = false;
               auto lacks = [&](int n, int k) { return packet < ATTENDED && u[n][k].w != need; };
 #pragma unroll
               for (int n = 0; n < HEADS; n++) {
@@ -1220,7 +1219,9 @@ __device__ __forceinline__ void compute_span(const Params &p, Shared<Traits> &sh
               }
 #pragma unroll
               for (int n = 0; n < HEADS; n++) wait |= lacks(n, 0) || lacks(n, 1);
-            } while (keeps_polling(p.header, sh, wait, polls, i));
+              return !wait;
+            };
+            poll_until(p.header, sh, i, take, polls);
 #pragma unroll
             for (int n = 0; n < HEADS; n++) {
               const uint4 &p0 = u[n][0], &p1 = u[n][1];
@@ -1311,10 +1312,7 @@ __device__ __forceinline__ void compute_span(const Params &p, Shared<Traits> &sh
             };
             if constexpr (XP == 1) {  // a load by predicate that is alone would become a branch
               uint4 u;
-              unsigned polls = 0;
-#pragma unroll 1
-              do u = load_packet(packet(0));
-              while (keeps_polling(p.header, sh, u.w != epoch, polls, i));
+              poll_until(p.header, sh, i, [&] { return (u = load_packet(packet(0))).w == epoch; });
               take(0, u, true);
             } else {
               uint32_t wanted = 0;

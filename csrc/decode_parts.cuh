@@ -221,11 +221,22 @@ template <typename Shared> __device__ inline bool gives_up(Header *header, Share
          __any_sync(~0u, is_aborted(sh) || (polls % 8192 == 0 && timed_out(header, sh, step)));
 }
 
-// Whether to poll again: a lane lacks a packet, and the launch goes on. Lanes stop together: a warp takes 100 clocks to
-// come together. All lanes of a warp call it.
-template <typename Shared>
-__device__ inline bool keeps_polling(Header *header, Shared &sh, bool lacks, unsigned &polls, int step) {
-  return __any_sync(~0u, lacks) && !gives_up(header, sh, polls, step);
+// Polls until all lanes have() what they need, or the launch ends; returns how often, in kernels that stamp after `polls`
+// before. Lanes stop together: a warp takes 100 clocks to come together. All lanes of a warp call it.
+template <typename Shared, typename Have>
+__device__ __forceinline__ unsigned poll_until(Header *header, Shared &sh, int step, Have have, unsigned polls = 0) {
+  if constexpr (Shared::STAMPS) {  // in fewer registers, but instructions more once all have it
+    bool again;
+#pragma unroll 1
+    do again = __any_sync(~0u, !have()) && !gives_up(header, sh, polls, step);
+    while (again);
+  } else {
+    polls = 0;
+#pragma unroll 1
+    while (__any_sync(~0u, !have()))
+      if (gives_up(header, sh, polls, step)) break;
+  }
+  return polls;
 }
 
 // Reads packets of a lane, those of bits of `wanted`, until each has had the epoch, and gives each to take() then: its
@@ -237,15 +248,14 @@ __device__ __forceinline__ void take_packets(Header *header, Shared &sh, uint32_
   unsigned polls = 0;
   if constexpr (N <= 2) {  // predicates are enough
     uint4 u[N] = {};
-    bool lacks;
-#pragma unroll 1
-    do {
-      lacks = false;
+    poll_until(header, sh, step, [&] {
+      bool lacks = false;
 #pragma unroll
       for (int n = 0; n < N; n++) load_packet_to(u[n], wanted & 1u << n && u[n].w != epoch, at(n));
 #pragma unroll
       for (int n = 0; n < N; n++) lacks |= wanted & 1u << n && u[n].w != epoch;
-    } while (keeps_polling(header, sh, lacks, polls, step));
+      return !lacks;
+    });
 #pragma unroll
     for (int n = 0; n < N; n++) take(n, u[n], wanted & 1u << n);
   } else {
@@ -627,8 +637,8 @@ struct Quantiser {
   }
   // The high bytes of two values, then their low bytes.
   __device__ uint32_t two(float a, float b) const {
-    const int s = integer(a), t = integer(b);
-    return __byte_perm(__byte_perm(s + 128, t + 128, 0x51), __byte_perm(s, t, 0x40), 0x5410);
+    const uint32_t both = __byte_perm(integer(a), integer(b), 0x5410);
+    return __byte_perm(add_halves(both, 0x00800080), both, 0x6431);
   }
 };
 // The high bytes of eight values that lie by twos, or the low ones.
@@ -652,26 +662,23 @@ template <int N, int ROW = 0, bool TWOS = false> __device__ inline float quantis
 #pragma unroll
   for (int i = 0; i < WORDS; i++) {
     w[i] = load(i);
-    most = max(most, max(w[i] << 16 & 0x7fffffff, w[i] & 0x7fff0000));
+    most = max_halves(most, w[i] & 0x7fff7fff);
   }
-  const Quantiser quantiser(most, ROW != 0);
+  const Quantiser quantiser(max(most << 16, most & 0xffff0000), ROW != 0);
   __syncwarp();
 #pragma unroll
   for (int i = 0; i < WORDS; i++)
-    if (LANES * i + lane < N / 2 && TWOS) {
-      const uint32_t v = load(i);
-      store_shared32(at + (LANES * i + lane) * 4, quantiser.two(low(v), high(v)));
-    } else if (LANES * i + lane < N / 2) {
-      const uint32_t to = at + (LANES * i + lane) * 2;
-      quantiser.store(to, N, low(w[i])), quantiser.store(to + 1, N, high(w[i]));
+    if (LANES * i + lane < N / 2) {
+      const uint32_t to = at + (LANES * i + lane) * 2, v = TWOS ? load(i) : w[i], two = quantiser.two(low(v), high(v));
+      if (TWOS) store_shared32(at + (LANES * i + lane) * 4, two);
+      else store_shared16(to, two), store_shared16(to + N, two >> 16);
     }
   __syncwarp();
   return quantiser.scale;
 }
 
 // Where a lane's 8-bit weights of N blocks are, and their scales: of a part of a row that begins at block `first`, a
-// multiple of 4 or 2 if N is one. `at` has part_of_row(first, q). What depends on the first block alone is computed
-// once, and offsets of groups are added in the loads: a warp reads each tile of rows in 20 to 30 instructions.
+// multiple of 4 or 2 if N is one. `at` has part_of_row(first, q). Offsets of groups are added in the loads.
 template <int N> struct Q8Part {
   static constexpr int EACH = N % 4 == 0 ? 4 : N % 2 == 0 ? 2 : 1;  // scales that are read at once
   uint32_t at, scales, in_group;  // of the first block
@@ -692,7 +699,8 @@ template <typename Traits, int N> struct Bytes {
 
   __device__ void clear(int h) {
 #pragma unroll
-    for (int k = 0; k < N; k++) q[h][k] = {}, scales[h][k / 2] = 0;
+    for (int k = 0; k < N && Traits::BYTES; k++)
+      set_zero(q[h][k].x), set_zero(q[h][k].y), set_zero(scales[h][k / 2]);
   }
   // See load_weights.
   __device__ void load(int h, uint32_t at, int first) {

@@ -63,12 +63,26 @@ __device__ inline uint32_t load_shared16(uint32_t a) {
 __device__ inline void store_shared8(uint32_t a, int v) {
   asm volatile("st.shared.u8 [%0], %1;" ::"r"(a), "r"(v) : "memory");
 }
+__device__ inline void store_shared16(uint32_t a, int v) {
+  asm volatile("st.shared.u16 [%0], %1;" ::"r"(a), "r"(v) : "memory");
+}
+// Of both halves.
+__device__ inline uint32_t add_halves(uint32_t a, uint32_t b) {
+  asm("add.u16x2 %0, %0, %1;" : "+r"(a) : "r"(b));
+  return a;
+}
+__device__ inline uint32_t max_halves(uint32_t a, uint32_t b) {
+  asm("max.u16x2 %0, %0, %1;" : "+r"(a) : "r"(b));
+  return a;
+}
 __device__ inline void store_shared2(uint32_t a, float2 v) {
   asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(a), "f"(v.x), "f"(v.y) : "memory");
 }
 __device__ inline void store_shared32(uint32_t a, uint32_t v) {
   asm volatile("st.shared.u32 [%0], %1;" ::"r"(a), "r"(v) : "memory");
 }
+// A zero that is set where it is needed: others the compiler sets before a branch, whichever way it goes.
+__device__ inline void set_zero(uint32_t &v) { asm volatile("mov.u32 %0, 0;" : "=r"(v)); }
 // Keeps an address in shared memory in a register: else it is computed at each use, from a special register.
 __device__ inline void keep_address(uint32_t &a) { asm volatile("" : "+r"(a)); }
 

@@ -53,8 +53,14 @@ inline uint32_t load_shared32(uint32_t a) { return emulator_load<uint32_t>(a); }
 inline uint2 load_shared64(uint32_t a) { return emulator_load<uint2>(a); }
 inline uint32_t load_shared16(uint32_t a) { return emulator_load<uint16_t>(a); }
 inline void store_shared8(uint32_t a, int v) { *(signed char *)of_shared(a) = (signed char)v; }
+inline void store_shared16(uint32_t a, int v) { memcpy(of_shared(a), &v, 2); }
+inline uint32_t add_halves(uint32_t a, uint32_t b) { return (a + (b & 0xffff0000)) & 0xffff0000 | (a + b) & 0xffff; }
+inline uint32_t max_halves(uint32_t a, uint32_t b) {
+  return (a >> 16 > b >> 16 ? a : b) & 0xffff0000 | ((a & 0xffff) > (b & 0xffff) ? a : b) & 0xffff;
+}
 inline void store_shared2(uint32_t a, float2 v) { memcpy(of_shared(a), &v, sizeof v); }
 inline void store_shared32(uint32_t a, uint32_t v) { memcpy(of_shared(a), &v, sizeof v); }
+inline void set_zero(uint32_t &v) { v = 0; }
 inline void keep_address(uint32_t &) {}
 
 // m16n8k16, twice. Lane 4 g + t has of A rows g and g + 8, of B column g, of D columns 2 t and 2 t + 1; of k 2 t, 2 t +

@@ -1,18 +1,10 @@
-"""Kineto captures of eager programs and CUDA graphs, in the order of their value."""
-import sys, time
+"""Kineto captures of eager programs and CUDA graphs."""
 import torch
 import models
 from models import *
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-DEADLINE = float(sys.argv[1]) if len(sys.argv) > 1 else 90
 f32, b16, f16 = torch.float32, torch.bfloat16, torch.float16
-JOBS = []
-
-
-def job(f):
-    JOBS.append(f)
-    return f
 
 
 def passes(m, b, t, n=2, **more):
@@ -26,33 +18,21 @@ def gen(m, b, t, n):
     return lambda: m.generate(x, attention_mask=mask, max_new_tokens=n, do_sample=False)
 
 
-@job
-def a01(): kineto("hf-eager-f32-L12-prefill", passes(hf(attn="eager"), 1, 128, use_cache=False))
-@job
-def a02(): kineto("hf-sdpa-bf16-L12-generate", gen(hf(dtype=b16), 1, 32, 5))
-@job
-def a03(): kineto("hf-eager-f32-L12-generate", gen(hf(attn="eager"), 1, 16, 4))
-
-
-def graph(name, m, run, n=3):
+def graph(name, run, n=3):
     """A capture of run() eager with ranges, and one of its replays as a CUDA graph."""
     kineto(name + "-ranges", run)
-    if DEV != "cuda":
-        return
     models.RANGES = False
-    try:
-        with torch.no_grad():
-            s = torch.cuda.Stream()
-            with torch.cuda.stream(s):
-                for _ in range(2):
-                    run()
-            s.synchronize()
-            g = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(g):
+    with torch.no_grad():
+        s = torch.cuda.Stream()
+        with torch.cuda.stream(s):
+            for _ in range(2):
                 run()
-        kineto(name, lambda: [g.replay() for _ in range(n)])
-    finally:
-        models.RANGES = True
+        s.synchronize()
+        g = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(g):
+            run()
+    kineto(name, lambda: [g.replay() for _ in range(n)])
+    models.RANGES = True
 
 
 def static(m, b, t):
@@ -66,17 +46,6 @@ def static(m, b, t):
     return lambda: m(x, past_key_values=cache, cache_position=at, position_ids=pos, use_cache=True)
 
 
-@job
-def a04():
-    m = hf(dtype=b16)
-    x = ids(1, 64)
-    graph("hf-sdpa-bf16-L12-graph-prefill", m, lambda: m(x, use_cache=False))
-@job
-def a05():
-    m = plain(f32, attn="manual", gelu="many")
-    kineto("plain-manual-f32-L12-prefill", passes(m, 1, 128))
-
-
 def step(m, t, n):
     """A prefill of t tokens and n decode steps with a growing cache, then argmax."""
     def run():
@@ -85,12 +54,6 @@ def step(m, t, n):
         for k in range(n):
             y = m(y[:, -1:].argmax(-1), t + k, cache)
     return run
-
-
-@job
-def a06(): kineto("hf-sdpa-f32-L1-prefill", passes(hf(layers=1), 1, 64, n=4))
-@job
-def a07(): kineto("hf-sdpa-bf16-L48-generate", gen(hf(layers=48, width=256, heads=4, dtype=b16), 1, 8, 2))
 
 
 def within(context, m, t):
@@ -102,16 +65,8 @@ def within(context, m, t):
     return run
 
 
-@job
-def a08(): kineto("hf-flash-f16-L6-b2-prefill", within(lambda: sdpa_kernel(SDPBackend.FLASH_ATTENTION), hf(layers=6, dtype=f16), 128))
-@job
-def a09(): kineto("hf-math-bf16-L6-b2-prefill", within(lambda: sdpa_kernel(SDPBackend.MATH), hf(layers=6, dtype=b16), 96))
-@job
-def a10(): kineto("plain-autocast-L6-prefill", within(lambda: torch.autocast(DEV, dtype=b16), plain(f32, layers=6), 96))
-@job
-def a11():
+def other(m):
     """Other work around the passes: products, softmax, sorting, random numbers, which no stage may have."""
-    m = hf(layers=6, dtype=b16)
     x = ids(1, 64)
     A, Bm = torch.randn(512, 512, device=DEV), torch.randn(512, 768, device=DEV)
     def run():
@@ -122,28 +77,21 @@ def a11():
             z = m(x).logits[:, -1].float()
             with span("other"):
                 p = F.softmax(z / 0.8, -1); v, i = p.topk(50); torch.multinomial(v, 1); p.sort(-1); p.cumsum(-1)
-    kineto("hf-sdpa-bf16-L6-other-work", run)
-@job
-def a12():
-    m = hf(dtype=f16)
-    run = static(m, 1, 40)
-    graph("hf-sdpa-f16-L12-graph-static-decode", m, run)
-@job
-def a13(): kineto("plain-sdpa-f16-L12-b4-prefill", passes(plain(f16, vocab=50304), 4, 200))
-@job
-def a14(): kineto("plain-manual-f16-L2-generate", step(plain(f16, layers=2, attn="manual", gelu="many"), 30, 6))
+    return run
 
 
-if len(sys.argv) > 2:
-    JOBS = [j for j in JOBS if j.__name__ in sys.argv[2:]]
-for j in JOBS:
-    if time.time() - models.T0 > DEADLINE:
-        say("no time for", j.__name__, "and what follows")
-        break
-    try:
-        j()
-    except Exception as e:
-        STACK.clear()
-        say("FAILED", j.__name__, repr(e)[:400])
-    if DEV == "cuda":
-        torch.cuda.empty_cache()
+kineto("hf-eager-f32-L12-prefill", passes(hf(attn="eager"), 1, 128, use_cache=False))
+kineto("hf-sdpa-bf16-L12-generate", gen(hf(dtype=b16), 1, 32, 5))
+kineto("hf-eager-f32-L12-generate", gen(hf(attn="eager"), 1, 16, 4))
+kineto("hf-sdpa-f32-L1-prefill", passes(hf(layers=1), 1, 64, n=4))
+kineto("hf-sdpa-bf16-L48-generate", gen(hf(layers=48, width=256, heads=4, dtype=b16), 1, 8, 2))
+kineto("hf-flash-f16-L6-b2-prefill", within(lambda: sdpa_kernel(SDPBackend.FLASH_ATTENTION), hf(layers=6, dtype=f16), 128))
+kineto("hf-math-bf16-L6-b2-prefill", within(lambda: sdpa_kernel(SDPBackend.MATH), hf(layers=6, dtype=b16), 96))
+kineto("plain-autocast-L6-prefill", within(lambda: torch.autocast(DEV, dtype=b16), plain(f32, layers=6), 96))
+kineto("plain-sdpa-f16-L12-b4-prefill", passes(plain(f16, vocab=50304), 4, 200))
+kineto("plain-manual-f16-L2-generate", step(plain(f16, layers=2, attn="manual", gelu="many"), 30, 6))
+kineto("plain-manual-f32-L12-prefill", passes(plain(f32, attn="manual", gelu="many"), 1, 128))
+kineto("hf-sdpa-bf16-L6-other-work", other(hf(layers=6, dtype=b16)))
+m, x = hf(dtype=b16), ids(1, 64)
+graph("hf-sdpa-bf16-L12-graph-prefill", lambda: m(x, use_cache=False))
+graph("hf-sdpa-f16-L12-graph-static-decode", static(hf(dtype=f16), 1, 40))

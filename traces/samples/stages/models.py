@@ -2,7 +2,7 @@
 
 Needs a GPU, PyTorch and transformers; OUT is the folder for the captures.
 """
-import contextlib, fcntl, gzip, json, os, shutil, sys, time
+import contextlib, gzip, os, shutil
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
@@ -10,12 +10,7 @@ import torch.nn.functional as F
 DEV = "cuda" if torch.cuda.is_available() else "cpu"
 OUT = os.environ.get("OUT", "captures")
 os.makedirs(OUT, exist_ok=True)
-T0 = time.time()
 RANGES = True  # they are recorded
-
-
-def say(*words):
-    print("%6.1f s" % (time.time() - T0), *words, flush=True)
 
 
 def push(name):
@@ -144,32 +139,19 @@ def sync():
         torch.cuda.synchronize()
 
 
-@contextlib.contextmanager
-def alone():
-    """One program of this folder measures at a time."""
-    with open(os.path.join(OUT, "lock"), "w") as f:
-        fcntl.flock(f, fcntl.LOCK_EX)
-        yield
-
-
 def kineto(name, run, warm=2):
     """Writes OUT/name.json.gz: run() under torch.profiler after `warm` runs without."""
     from torch.profiler import ProfilerActivity, profile
-    try:
-        with torch.no_grad(), alone():
-            for _ in range(warm):
-                run()
+    with torch.no_grad():
+        for _ in range(warm):
+            run()
+        sync()
+        with profile(activities=[ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * (DEV == "cuda")) as p:
+            run()
             sync()
-            acts = [ProfilerActivity.CPU] + ([ProfilerActivity.CUDA] if DEV == "cuda" else [])
-            with profile(activities=acts) as p:
-                run()
-                sync()
-        path = os.path.join(OUT, name + ".json")
-        p.export_chrome_trace(path)
-        with open(path, "rb") as f, gzip.open(path + ".gz", "wb", 6) as g:
-            shutil.copyfileobj(f, g)
-        os.remove(path)
-        say("done", name, os.path.getsize(path + ".gz") // 1000, "kB")
-    except Exception as e:
-        STACK.clear()
-        say("FAILED", name, repr(e)[:300])
+    path = os.path.join(OUT, name + ".json")
+    p.export_chrome_trace(path)
+    with open(path, "rb") as f, gzip.open(path + ".gz", "wb", 6) as g:
+        shutil.copyfileobj(f, g)
+    os.remove(path)
+    print(name, flush=True)

@@ -35,6 +35,9 @@ func start(t *testing.T, args ...string) *process {
 
 func startWith(t *testing.T, stdin *os.File, args ...string) *process {
 	t.Helper()
+	if signal.Ignored(syscall.SIGHUP) { // by nohup; then it would be in the process, too
+		signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
+	}
 	p := &process{Cmd: exec.Command(os.Args[0], args...)}
 	p.Env = append(os.Environ(), asInfer+"=1", "GOMAXPROCS=2")
 	p.Stderr = &p.stderr

@@ -33,7 +33,7 @@ func emulator(t testing.TB) (cxx []string, csrc string, sources []string) {
 	if _, err := os.Stat(filepath.Join(csrc, "emulator")); err != nil {
 		t.Skipf("the emulator of kernels needs its source: %v", err)
 	}
-	sources = []string{checkout.Path("cuda/testdata/stub.c"), checkout.Path("cuda/testdata/compute.h"),
+	sources = []string{checkout.Path("cuda/testdata/stub.c"), checkout.Path("cuda/testdata/compute.h"), checkout.Path("cuda/testdata/stub.h"),
 		checkout.Path("cuda/abi.h")}
 	for _, pattern := range []string{"*.cuh", "decode*.cu", "*_wgmma.cu", "linear_rows.cu", "emulator/*"} {
 		files, err := filepath.Glob(filepath.Join(csrc, pattern))

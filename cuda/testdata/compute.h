@@ -1,13 +1,5 @@
 // The operations of abi.h in plain C, for a stub that computes (STUB_COMPUTES): a second
 // opinion on what the arguments mean. Idle rows (pad) are not handled.
-// gs_stub_spoil makes one variant of an operation wrong.
-
-static int spoiled_op = -1, spoiled_variant;
-
-GS_API void gs_stub_spoil(int op, int variant) {
-  spoiled_op = op;
-  spoiled_variant = variant;
-}
 
 static float load(gs_ptr p, int type, size_t i) {
   if (type == GS_F32) return ((const float *)(uintptr_t)p)[i];
@@ -40,7 +32,7 @@ static float weight(gs_ptr w, int type, int row, int K, int k) {
 
 // Adds a half to the last element that an operation wrote.
 static void spoil(int op, int variant, gs_ptr y, int type, size_t last) {
-  if (op == spoiled_op && variant == spoiled_variant) store(y, type, last, load(y, type, last) + 0.5f);
+  if (op == stub.spoiled_op && variant == stub.spoiled_variant) store(y, type, last, load(y, type, last) + 0.5f);
 }
 
 static float activate(int act, float x) {
@@ -195,7 +187,7 @@ static void compute_gs_pack(const gs_pack_args *a) {
 // The token with the largest logit of a row, whatever is drawn from; with the least, spoiled.
 static int32_t token_of(const gs_sample_args *a, int b) {
   const float *row = (const float *)(uintptr_t)a->logits + (size_t)b * a->ld;
-  const float sign = spoiled_op == GS_OP_SAMPLE && spoiled_variant == a->variant ? -1 : 1;
+  const float sign = stub.spoiled_op == GS_OP_SAMPLE && stub.spoiled_variant == a->variant ? -1 : 1;
   int best = 0;
   for (int i = 1; i < a->V; i++)
     if (sign * row[i] > sign * row[best]) best = i;

@@ -21,6 +21,7 @@
 #include <unistd.h>
 
 #include "abi.h"
+#include "stub.h"
 
 #ifndef STUB_ABI
 #define STUB_ABI GS_ABI_VERSION
@@ -47,80 +48,19 @@
 #define STUB_BLOCKS 4  // SMs
 #endif
 
-static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
-static long live;             // allocations and objects not yet freed
-static char *calls;           // names, each followed by a newline
-static size_t calls_length;
-static char failing[64];      // what is to fail: a function, "alloc", "launch"; "lost" is every call from the n-th on
-static int failing_in;        // at the n-th call from now
-static int lost;              // the device is
-static uint64_t memory_limit = STUB_MEMORY; // bytes that may be allocated on all devices together; 0: any
-static uint64_t memory_used;
-static int not_finite_in;     // at the n-th sampling from now the logits are not finite
-static char refusal[200];     // the message of gs_persistent_work, "" if there is a kernel
-static int decode_status;     // of gs_persistent, without a launch, if it is not 0
-static int timeout_in;        // at the n-th gs_persistent from now a block waits too long
-static int timeout_at;        // the position that its slots get
+#pragma GCC diagnostic ignored "-Wunused-parameter"
+
+static gs_stub stub = {.mutex = PTHREAD_MUTEX_INITIALIZER, .memory_limit = STUB_MEMORY, .spoiled_op = -1};
 static _Thread_local char text[256];
 
-// What tests call. Each is exported.
-GS_API void gs_stub_reset(void) {
-  pthread_mutex_lock(&mutex);
-  free(calls);
-  calls = NULL;
-  calls_length = 0;
-  failing_in = 0;
-  lost = 0;
-  memory_limit = 0;
-  not_finite_in = 0;
-  refusal[0] = 0;
-  decode_status = timeout_in = 0;
-  pthread_mutex_unlock(&mutex);
-}
+GS_API gs_stub *gs_stub_control(void) { return &stub; }
 
-// What becomes of gs_persistent_work and gs_persistent.
-GS_API void gs_stub_decode(const char *refused, int status, int timeout, int at) {
-  pthread_mutex_lock(&mutex);
-  snprintf(refusal, sizeof refusal, "%s", refused);
-  decode_status = status;
-  timeout_in = timeout;
-  timeout_at = at;
-  pthread_mutex_unlock(&mutex);
-}
-
-GS_API void gs_stub_fail(const char *what, int nth) {
-  pthread_mutex_lock(&mutex);
-  snprintf(failing, sizeof failing, "%s", what);
-  failing_in = nth;
-  pthread_mutex_unlock(&mutex);
-}
-
-// How many bytes more can be allocated on the devices from now on; 0: any.
-GS_API void gs_stub_memory(uint64_t bytes) {
-  pthread_mutex_lock(&mutex);
-  memory_limit = bytes ? memory_used + bytes : 0;
-  pthread_mutex_unlock(&mutex);
-}
-
-GS_API void gs_stub_not_finite(int nth) {
-  pthread_mutex_lock(&mutex);
-  not_finite_in = nth;
-  pthread_mutex_unlock(&mutex);
-}
-
-GS_API long gs_stub_live(void) {
-  pthread_mutex_lock(&mutex);
-  long n = live;
-  pthread_mutex_unlock(&mutex);
-  return n;
-}
-
-// A copy, which the caller frees.
-GS_API char *gs_stub_calls(void) {
-  pthread_mutex_lock(&mutex);
-  char *copy = strdup(calls ? calls : "");
-  pthread_mutex_unlock(&mutex);
-  return copy;
+// Counts down to a failure; 1 where it is due.
+static int due(int *in) {
+  pthread_mutex_lock(&stub.mutex);
+  const int now = *in > 0 && --*in == 0;
+  pthread_mutex_unlock(&stub.mutex);
+  return now;
 }
 
 static int fail(int status, const char *format, ...) {
@@ -135,12 +75,12 @@ static int fail(int status, const char *format, ...) {
 // Sleeps at the first call of a function, as a lazily loaded kernel does.
 static void load(const char *name) {
   static const char *loaded[64];
-  pthread_mutex_lock(&mutex);
+  pthread_mutex_lock(&stub.mutex);
   int i = 0;
   while (i < 63 && loaded[i] && strcmp(loaded[i], name)) i++;
   int first = loaded[i] == NULL;
   loaded[i] = name;
-  pthread_mutex_unlock(&mutex);
+  pthread_mutex_unlock(&stub.mutex);
   if (first) nanosleep(&(struct timespec){.tv_nsec = 1000L * STUB_LOADING}, NULL);
 }
 #endif
@@ -150,7 +90,7 @@ static int note(const char *name, const char *group) {
 #ifdef STUB_LOADING
   if (!strcmp(group, "launch") || !strcmp(name, "gs_blas_open") || !strcmp(name, "gs_persistent_work")) load(name);
 #endif
-  pthread_mutex_lock(&mutex);
+  pthread_mutex_lock(&stub.mutex);
 #ifdef STUB_LOG
   FILE *log = fopen(STUB_LOG, "a");  // calls in a process of its own
   if (log) fprintf(log, "%s\n", name), fclose(log);
@@ -160,43 +100,32 @@ static int note(const char *name, const char *group) {
   size_t n = 0;
 #else
   size_t n = strlen(name);
-  char *more = realloc(calls, calls_length + n + 2);
+  char *more = realloc(stub.calls, stub.calls_length + n + 1);
 #endif
   if (more) {
-    calls = more;
-    memcpy(calls + calls_length, name, n);
-    calls[calls_length + n] = '\n';
-    calls[calls_length + n + 1] = 0;
-    calls_length += n + 1;
+    stub.calls = more;
+    memcpy(stub.calls + stub.calls_length, name, n);
+    stub.calls[stub.calls_length + n] = '\n';
+    stub.calls_length += n + 1;
   }
   int now = 0;
-  int any = !strcmp(failing, "lost");
-  if (failing_in > 0 && (any || !strcmp(failing, name) || !strcmp(failing, group))) now = --failing_in == 0;
-  if (now && any) lost = 1;
-  if (lost) now = 1;
-  pthread_mutex_unlock(&mutex);
+  int any = !strcmp(stub.failing, "lost");
+  if (stub.failing_in > 0 && (any || !strcmp(stub.failing, name) || !strcmp(stub.failing, group))) now = --stub.failing_in == 0;
+  if (now && any) stub.lost = 1;
+  if (stub.lost) now = 1;
+  pthread_mutex_unlock(&stub.mutex);
   return now;
 }
 
-static void count(int n) {
-  pthread_mutex_lock(&mutex);
-  live += n;
-  pthread_mutex_unlock(&mutex);
-}
+static void count(int n) { __atomic_add_fetch(&stub.live, n, __ATOMIC_SEQ_CST); }
 
 // Takes memory of the devices; 0 if there is not enough.
 static int take(uint64_t bytes) {
-  pthread_mutex_lock(&mutex);
-  int enough = !memory_limit || memory_used + bytes <= memory_limit;
-  if (enough) memory_used += bytes;
-  pthread_mutex_unlock(&mutex);
+  pthread_mutex_lock(&stub.mutex);
+  int enough = !stub.memory_limit || stub.memory_used + bytes <= stub.memory_limit;
+  if (enough) stub.memory_used += bytes;
+  pthread_mutex_unlock(&stub.mutex);
   return enough;
-}
-
-static void give(uint64_t bytes) {
-  pthread_mutex_lock(&mutex);
-  memory_used -= bytes;
-  pthread_mutex_unlock(&mutex);
 }
 
 #define NOTE(group)                                                                             \
@@ -204,6 +133,19 @@ static void give(uint64_t bytes) {
     if (note(__func__, group))                                                                  \
       return !strcmp(group, "alloc") ? fail(2, "%s: out of memory (stub)", __func__) : fail(719, "%s: failed (stub)", __func__); \
   } while (0)
+
+#define NOTE_SIZED(a, group)                                                                       \
+  do {                                                                                          \
+    NOTE(group);                                                                                \
+    if (a->size != sizeof *a) return fail(GS_ARGUMENT, "%s: size %u", __func__, a->size);       \
+  } while (0)
+
+// A call that does no more than return.
+#define RETURNS(name, group, result, ...) \
+  GS_API int name(__VA_ARGS__) {          \
+    NOTE(group);                          \
+    return result;                        \
+  }
 
 GS_API uint32_t gs_abi_version(void) { return STUB_ABI; }
 GS_API const char *gs_error(void) { return text; }
@@ -241,17 +183,15 @@ GS_API int gs_device_get(int device, gs_device_info *info) {
 }
 GS_API int gs_device_memory(int device, uint64_t *free_bytes, uint64_t *total_bytes) {
   NOTE("");
-  (void)device;
-  pthread_mutex_lock(&mutex);
-  *free_bytes = !memory_limit ? 1 << 29 : memory_limit > memory_used ? memory_limit - memory_used : 0;
-  pthread_mutex_unlock(&mutex);
+  pthread_mutex_lock(&stub.mutex);
+  *free_bytes = !stub.memory_limit ? 1 << 29 : stub.memory_limit > stub.memory_used ? stub.memory_limit - stub.memory_used : 0;
+  pthread_mutex_unlock(&stub.mutex);
   *total_bytes = 1 << 30;
   return GS_OK;
 }
 
 GS_API int gs_alloc(int device, uint64_t bytes, gs_ptr *out) {
   NOTE("alloc");
-  (void)device;
   void *p = malloc(bytes);
   if (!p || !take(malloc_usable_size(p))) return free(p), fail(2, "out of memory (stub)");
   memset(p, 0xff, bytes < 1 << 20 ? bytes : 1 << 20);  // more takes long, and no test reads it
@@ -261,15 +201,13 @@ GS_API int gs_alloc(int device, uint64_t bytes, gs_ptr *out) {
 }
 GS_API int gs_free(int device, gs_ptr p) {
   NOTE("");
-  (void)device;
-  give(malloc_usable_size((void *)(uintptr_t)p));
+  __atomic_sub_fetch(&stub.memory_used, malloc_usable_size((void *)(uintptr_t)p), __ATOMIC_SEQ_CST);
   free((void *)(uintptr_t)p);
   count(-1);
   return GS_OK;
 }
 GS_API int gs_alloc_host(int device, uint64_t bytes, void **out, gs_ptr *address) {
   NOTE("alloc");
-  (void)device;
   *out = calloc(1, bytes);
   if (!*out) return fail(2, "out of memory");
   *address = (gs_ptr)(uintptr_t)*out;
@@ -278,7 +216,6 @@ GS_API int gs_alloc_host(int device, uint64_t bytes, void **out, gs_ptr *address
 }
 GS_API int gs_free_host(int device, void *p) {
   NOTE("");
-  (void)device;
   free(p);
   count(-1);
   return GS_OK;
@@ -366,14 +303,6 @@ static void stamp(const work *w) {
   area[1] = (uint64_t)now();
 }
 
-// Tells whether the logits of this sampling are not finite.
-static int not_finite(void) {
-  pthread_mutex_lock(&mutex);
-  int now = not_finite_in > 0 && --not_finite_in == 0;
-  pthread_mutex_unlock(&mutex);
-  return now;
-}
-
 static void run(const work *w) {
   stamp(w);
   if (w->compute) w->compute(&w->operation);
@@ -386,7 +315,7 @@ static void run(const work *w) {
   int32_t *pos = (int32_t *)(uintptr_t)a->pos, *tokens = (int32_t *)(uintptr_t)a->tokens;
   int32_t pad = a->pad ? *(int32_t *)(uintptr_t)a->pad : 0;
   gs_slot *row = (gs_slot *)(uintptr_t)a->slots + how->step % (uint64_t)a->count * (uint64_t)a->B;
-  const int bad = not_finite() ? a->B - 1 : -1;  // a sequence
+  const int bad = due(&stub.not_finite_in) ? a->B - 1 : -1;  // a sequence
   for (int b = 0; b < a->B; b++) {
     pos[b] += a->T - pad;
 #ifdef STUB_COMPUTES
@@ -397,13 +326,13 @@ static void run(const work *w) {
     if (b == bad) tokens[b] = -1;
 #ifdef STUB_EMULATES
     const uint32_t late = a->persistent_work ? ((const gs_persistent_header *)(uintptr_t)a->persistent_work)->expired : 0;
-    const int timeout_at = (int)(late & 0x7fffffff);
+    const int at = (int)(late & 0x7fffffff);
 #else
-    const int late = a->persistent_work && *(uint64_t *)(uintptr_t)a->persistent_work == UINT64_MAX;
+    const int late = a->persistent_work && *(uint64_t *)(uintptr_t)a->persistent_work == UINT64_MAX, at = stub.timeout_at;
 #endif
     row[b].token = late ? GS_SLOT_TIMEOUT : tokens[b];
     row[b].log_probability = how->log_probs ? -(float)tokens[b] : NAN;
-    row[b].position = late ? timeout_at : (int64_t)(how->offset + (uint64_t)pos[b]);
+    row[b].position = late ? at : (int64_t)(how->offset + (uint64_t)pos[b]);
     row[b].time = how->step;
     __atomic_store_n(&row[b].sequence, how->step + 1, __ATOMIC_RELEASE);
   }
@@ -433,7 +362,6 @@ static int put(gs_stream *s, work w) {
 
 GS_API int gs_stream_create(int device, gs_stream **out) {
   NOTE("alloc");
-  (void)device;
   *out = calloc(1, sizeof **out);
   count(1);
   return GS_OK;
@@ -445,28 +373,15 @@ GS_API int gs_stream_destroy(gs_stream *s) {
   count(-1);
   return GS_OK;
 }
-GS_API int gs_stream_synchronize(gs_stream *s) {
-  NOTE("");
-  return s->capturing ? fail(900, "the stream is capturing") : GS_OK;
-}
+RETURNS(gs_stream_synchronize, "", (s->capturing ? fail(900, "the stream is capturing") : GS_OK), gs_stream *s)
 GS_API int gs_stream_query(gs_stream *s, int *done) {
-  (void)s;
   *done = 1;
   return GS_OK;
 }
-GS_API int gs_stream_overlap(gs_stream *s, int on) {
-  NOTE("");
-  (void)s, (void)on;
-  return GS_OK;
-}
-GS_API int gs_stream_wait(gs_stream *s, gs_event *e) {
-  NOTE("");
-  (void)s, (void)e;
-  return GS_OK;
-}
+RETURNS(gs_stream_overlap, "", GS_OK, gs_stream *s, int on)
+RETURNS(gs_stream_wait, "", GS_OK, gs_stream *s, gs_event *e)
 GS_API int gs_event_create(int device, gs_event **out) {
   NOTE("alloc");
-  (void)device;
   *out = calloc(1, sizeof **out);
   count(1);
   return GS_OK;
@@ -477,43 +392,25 @@ GS_API int gs_event_destroy(gs_event *e) {
   count(-1);
   return GS_OK;
 }
-GS_API int gs_event_record(gs_event *e, gs_stream *s) {
-  NOTE("");
-  (void)e, (void)s;
-  return GS_OK;
-}
-GS_API int gs_event_synchronize(gs_event *e) {
-  NOTE("");
-  (void)e;
-  return GS_OK;
-}
+RETURNS(gs_event_record, "", GS_OK, gs_event *e, gs_stream *s)
+RETURNS(gs_event_synchronize, "", GS_OK, gs_event *e)
 GS_API int gs_event_query(gs_event *e, int *done) {
-  (void)e;
   *done = 1;
   return GS_OK;
 }
 GS_API int gs_event_elapsed(gs_event *start, gs_event *end, float *milliseconds) {
   NOTE("");
-  (void)start, (void)end;
   *milliseconds = 1.5f;
   return GS_OK;
 }
 
-GS_API int gs_copy(gs_stream *s, uint64_t dst, uint64_t src, uint64_t bytes, int direction) {
-  NOTE("");
-  (void)direction;
-  return put(s, (work){.kind = 2, .dst = dst, .src = src, .bytes = bytes});
-}
+RETURNS(gs_copy, "", (put(s, (work){.kind = 2, .dst = dst, .src = src, .bytes = bytes})), gs_stream *s, uint64_t dst, uint64_t src, uint64_t bytes, int direction)
 GS_API int gs_copy_now(int device, uint64_t dst, uint64_t src, uint64_t bytes, int direction) {
   NOTE("");
-  (void)device, (void)direction;
   memcpy((void *)(uintptr_t)dst, (void *)(uintptr_t)src, bytes);
   return GS_OK;
 }
-GS_API int gs_set(gs_stream *s, gs_ptr p, int byte, uint64_t bytes) {
-  NOTE("");
-  return put(s, (work){.kind = 3, .dst = p, .byte = byte, .bytes = bytes});
-}
+RETURNS(gs_set, "", (put(s, (work){.kind = 3, .dst = p, .byte = byte, .bytes = bytes})), gs_stream *s, gs_ptr p, int byte, uint64_t bytes)
 
 GS_API int gs_capture_begin(gs_stream *s) {
   NOTE("");
@@ -548,7 +445,6 @@ GS_API int gs_capture_abandon(gs_stream *s) {
 }
 GS_API int gs_graph_launch(gs_graph *g, gs_stream *s) {
   NOTE("launch");
-  (void)s;
   for (uint64_t i = 0; i < g->length; i++) run(&g->recorded[i]);
   return GS_OK;
 }
@@ -579,11 +475,9 @@ static void kernel_add(void **a, uint64_t threads) {
   for (uint64_t i = 0; i < threads && i < (uint64_t)n; i++) FLOATS(0)[i] = FLOATS(1)[i] + FLOATS(2)[i];
 }
 static void kernel_add_all(void **a, uint64_t threads) {
-  (void)threads;
   for (int64_t i = 0; i < *(int64_t *)a[3]; i++) FLOATS(0)[i] = FLOATS(1)[i] + FLOATS(2)[i];
 }
 static void kernel_square(void **a, uint64_t threads) {
-  (void)threads;
   for (int64_t i = 0; i < *(int64_t *)a[2]; i++) FLOATS(0)[i] = FLOATS(1)[i] * FLOATS(1)[i];
 }
 static void kernel_sum_partial(void **a, uint64_t threads) { // all of it in the first
@@ -593,13 +487,11 @@ static void kernel_sum_partial(void **a, uint64_t threads) { // all of it in the
   *FLOATS(0) = (float)sum;
 }
 static void kernel_sum(void **a, uint64_t threads) {
-  (void)threads;
   double sum = 0;
   for (int64_t i = 0; i < *(int64_t *)a[2]; i++) sum += FLOATS(1)[i];
   *FLOATS(0) = (float)sum;
 }
 static void kernel_product(void **a, uint64_t threads) {
-  (void)threads;
   int M = *(int *)a[3], N = *(int *)a[4], K = *(int *)a[5];
   for (int i = 0; i < M; i++)
     for (int j = 0; j < N; j++) {
@@ -620,7 +512,6 @@ static const struct kernel {
 
 // Does with signals what NVRTC does: it takes them, and gives the handlers back without their flags.
 static void interrupted(int number) {
-  (void)number;
   _exit(4);
 }
 static void take_signals(void) {
@@ -637,7 +528,6 @@ static void take_signals(void) {
 GS_API int gs_module_compile(int device, const char *source, const char *name, const char *const *options, int n, char *log, uint64_t log_bytes,
                              gs_module **out) {
   NOTE("alloc");
-  (void)device, (void)options, (void)n;
   take_signals();
   if (strstr(source, "__global__") == NULL) {
     snprintf(log, log_bytes, "%s(1): error: no kernel\n", name);
@@ -664,25 +554,19 @@ GS_API int gs_module_function(gs_module *m, const char *name, void **out) {
 
 GS_API int gs_function_launch(void *function, gs_stream *s, const uint32_t grid[3], const uint32_t block[3], uint32_t shared, void **arguments) {
   NOTE("launch");
-  (void)s, (void)shared;
   const struct kernel *k = function;
   if (k >= kernels && k < kernels + sizeof kernels / sizeof *kernels) k->run(arguments, (uint64_t)grid[0] * block[0]);
   return GS_OK;
 }
 GS_API int gs_function_occupancy(int device, void *function, int threads, uint32_t shared, gs_occupancy *out) {
   NOTE("");
-  (void)device, (void)function, (void)shared;
   if (out->size != sizeof *out) return fail(GS_ARGUMENT, "size");
   out->registers = 16;
   out->max_threads = 1024;
   out->blocks_per_processor = 2048 / threads;
   return GS_OK;
 }
-GS_API int gs_profiler(int on) {
-  NOTE("");
-  (void)on;
-  return GS_OK;
-}
+RETURNS(gs_profiler, "", GS_OK, int on)
 GS_API const char *gs_variant(int op, int n) {
   static const char *const plain[] = {"auto", "naive", NULL}, *const linear[] = {"auto", "naive", "gemv", "blas", NULL},
                            *const attention[] = {"auto", "naive", "split", "flash", NULL};
@@ -701,23 +585,20 @@ GS_API const char *gs_variant(int op, int n) {
 
 #define LAUNCH(name, type)                                                            \
   GS_API int name(gs_stream *s, const type *a) {                                      \
-    NOTE("launch");                                                                   \
-    if (a->size != sizeof *a) return fail(GS_ARGUMENT, "%s: size %u", __func__, a->size); \
-    work w = {.compute = COMPUTE(name)};                                              \
+    NOTE_SIZED(a, "launch");                                                          \
+      work w = {.compute = COMPUTE(name)};                                              \
     memcpy(&w.operation, a, sizeof *a);                                               \
     return put_kernel(s, __func__, w);                                                          \
   }
 LAUNCH(gs_embed, gs_embed_args)
 LAUNCH(gs_layernorm, gs_layernorm_args)
 GS_API int gs_linear(gs_stream *s, const gs_linear_args *a) {
-  NOTE("launch");
-  if (a->size != sizeof *a) return fail(GS_ARGUMENT, "%s: size %u", __func__, a->size);
+  NOTE_SIZED(a, "launch");
   work w = {.compute = COMPUTE(gs_linear), .operation.linear = *a};
   return a->M > GS_GEMV_ROWS ? put(s, w) : put_kernel(s, __func__, w);
 }
 GS_API int gs_linear_variant(gs_stream *s, const gs_linear_args *a, int *variant) {
   NOTE("");
-  (void)s;
   *variant = a->variant != 0 ? a->variant : a->M > GS_GEMV_ROWS ? 3 : 2;
   return GS_OK;
 }
@@ -731,17 +612,14 @@ LAUNCH(gs_pack, gs_pack_args)
 LAUNCH(gs_fold, gs_fold_args)
 
 GS_API int gs_sample(gs_stream *s, const gs_sample_args *a) {
-  NOTE("launch");
-  if (a->size != sizeof *a) return fail(GS_ARGUMENT, "%s: size %u", __func__, a->size);
+  NOTE_SIZED(a, "launch");
   return put_kernel(s, __func__, (work){.kind = 1, .sample = *a});
 }
 GS_API int gs_sample_work(gs_stream *s, const gs_sample_args *a, uint64_t *bytes) {
-  (void)s;
   *bytes = 256u * (uint64_t)a->B;
   return GS_OK;
 }
 GS_API int gs_attention_work(gs_stream *s, const gs_attention_args *a, uint64_t *bytes) {
-  (void)s;
   *bytes = 512u * (uint64_t)a->B * (uint64_t)a->NH;
   return GS_OK;
 }
@@ -763,11 +641,7 @@ GS_API int gs_persistent_one(gs_stream *s, const gs_persistent_args *a, int step
   if (s->capturing) return fail(900, "%s: the stream is capturing (stub)", __func__);
   return emulated(emulator_persistent_one(STUB_BLOCKS, a, step, tail, epoch));
 }
-GS_API int gs_persistent_work(gs_stream *s, const gs_persistent_args *a, uint64_t *bytes, int32_t *tokens) {
-  NOTE("");
-  (void)s;
-  return emulated(emulator_persistent_work(STUB_BLOCKS, a, bytes, tokens));
-}
+RETURNS(gs_persistent_work, "", (emulated(emulator_persistent_work(STUB_BLOCKS, a, bytes, tokens))), gs_stream *s, const gs_persistent_args *a, uint64_t *bytes, int32_t *tokens)
 #else
 // The stamps of decode step t. Its row i begins 1000 i ns after it, and lasts 1000 ns: block b
 // has weights after b, inputs after 100 + b and outputs after 400 + 10 b ns of them. Block 3 has
@@ -795,12 +669,9 @@ static int beyond(const gs_persistent_args *a, int tokens) {
 // Decode steps. The first word of the work area counts them; all ones, which is how
 // memory is allocated and what a timeout leaves, make every block wait too long.
 GS_API int gs_persistent(gs_stream *s, const gs_persistent_args *a) {
-  NOTE("launch");
-  if (a->size != sizeof *a) return fail(GS_ARGUMENT, "%s: size %u", __func__, a->size);
+  NOTE_SIZED(a, "launch");
   if (s->capturing) return fail(900, "%s: the stream is capturing (stub)", __func__);
-  pthread_mutex_lock(&mutex);
-  const int status = decode_status, late = timeout_in > 0 && --timeout_in == 0;
-  pthread_mutex_unlock(&mutex);
+  const int status = stub.decode_status, late = due(&stub.timeout_in);
   if (status) return fail(status, "%s: %d blocks cannot be resident at once (stub)", __func__, 4);
   if (beyond(a, a->tokens)) return GS_ARGUMENT;
   gs_sampling *how = (gs_sampling *)(uintptr_t)a->sampling;
@@ -817,12 +688,12 @@ GS_API int gs_persistent(gs_stream *s, const gs_persistent_args *a) {
   }
   for (int t = 0; t < a->tokens; t++) {
     if (*epoch != UINT64_MAX) ++*epoch;
-    const int bad = *epoch != UINT64_MAX && not_finite() ? a->B - 1 : -1;  // a sequence
+    const int bad = *epoch != UINT64_MAX && due(&stub.not_finite_in) ? a->B - 1 : -1;  // a sequence
     for (int b = 0; b < a->B; b++) {
       gs_slot *slot = (gs_slot *)(uintptr_t)a->slots + how->step % (uint64_t)a->slot_count * (uint64_t)a->B + b;
       if (*epoch == UINT64_MAX) {
         slot->token = GS_SLOT_TIMEOUT;
-        slot->position = timeout_at;
+        slot->position = stub.timeout_at;
       } else {
 #ifdef STUB_COMPUTES
         token[b] = compute_decode(a, b);
@@ -846,12 +717,9 @@ GS_API int gs_persistent(gs_stream *s, const gs_persistent_args *a) {
 // Single steps, of which the last one computes all. The second word of the work area is the epoch of the
 // token: the first step must have a greater one, the others the same.
 GS_API int gs_persistent_one(gs_stream *s, const gs_persistent_args *a, int step, int tail, uint32_t epoch) {
-  NOTE("launch");
-  if (a->size != sizeof *a) return fail(GS_ARGUMENT, "%s: size %u", __func__, a->size);
+  NOTE_SIZED(a, "launch");
   if (s->capturing) return fail(900, "%s: the stream is capturing (stub)", __func__);
-  pthread_mutex_lock(&mutex);
-  const int late = timeout_in > 0 && --timeout_in == 0;
-  pthread_mutex_unlock(&mutex);
+  const int late = due(&stub.timeout_in);
   uint64_t *work_area = (uint64_t *)(uintptr_t)a->work;
   const int32_t pos = *(int32_t *)(uintptr_t)a->pos;
   if (late) work_area[0] = UINT64_MAX;
@@ -865,10 +733,8 @@ GS_API int gs_persistent_one(gs_stream *s, const gs_persistent_args *a, int step
   return put_kernel(s, __func__, (work){0});
 }
 GS_API int gs_persistent_work(gs_stream *s, const gs_persistent_args *a, uint64_t *bytes, int32_t *tokens) {
-  NOTE("");
-  (void)s;
-  if (a->size != sizeof *a) return fail(GS_ARGUMENT, "%s: size %u", __func__, a->size);
-  if (refusal[0]) return fail(GS_UNSUPPORTED, "%s", refusal);
+  NOTE_SIZED(a, "");
+  if (stub.refusal[0]) return fail(GS_UNSUPPORTED, "%s", stub.refusal);
   if (a->B > GS_PERSISTENT_SEQUENCES) return fail(GS_UNSUPPORTED, "%d sequences (stub)", a->B);
   *bytes = 64u * (uint64_t)a->C;
   if (a->candidates && a->B == 3) return fail(GS_UNSUPPORTED, "%d sequences leave too little shared memory to draw tokens (stub)", a->B);
@@ -921,52 +787,30 @@ GS_API int gs_stamp_taken_by(gs_stream *s, uint32_t area, const char **name, uin
   *name = !*blocks ? NULL : area < sizeof s->takers / sizeof *s->takers ? s->takers[area] : "stub";
   return GS_OK;
 }
-GS_API int gs_stamp_mark(gs_stream *s) {
-  NOTE("launch");
-  return put_kernel(s, __func__, (work){0});
-}
+RETURNS(gs_stamp_mark, "launch", (put_kernel(s, __func__, (work){0})), gs_stream *s)
 GS_API int gs_stamps_collect(gs_stream *s, const gs_collect_args *a) {
-  NOTE("launch");
-  if (a->size != sizeof *a) return fail(GS_ARGUMENT, "%s: size %u", __func__, a->size);
+  NOTE_SIZED(a, "launch");
   return put(s, (work){.kind = 4, .collect = *a});
 }
 // The device's clock is the host's.
 GS_API int gs_clock_compare(gs_stream *s, void *host, gs_ptr device_address, gs_clock_pair *out) {
   NOTE("");
-  (void)s, (void)host, (void)device_address;
   out->host = out->device = now();
   out->uncertainty = 100;
   out->resolution = 1;
   return GS_OK;
 }
 
-GS_API int gs_empty_kernel(gs_stream *s) {
-  NOTE("launch");
-  return put(s, (work){0});
-}
+RETURNS(gs_empty_kernel, "launch", put(s, (work){0}), gs_stream *s)
 // With the failure "hop" a block waits too long.
 GS_API int gs_hops(gs_stream *s, gs_ptr area, int packets, int rounds) {
   NOTE("launch");
-  (void)packets;
   if (STUB_MAJOR < 9) return fail(GS_UNSUPPORTED, "hops need compute capability 9.0");
   gs_hop_header *header = (gs_hop_header *)(uintptr_t)area;
   header->epoch += (uint32_t)rounds;
-  pthread_mutex_lock(&mutex);
-  if (failing_in > 0 && !strcmp(failing, "hop") && --failing_in == 0) header->late = 1;
-  pthread_mutex_unlock(&mutex);
+  if (!strcmp(stub.failing, "hop") && due(&stub.failing_in)) header->late = 1;
   return put(s, (work){0});
 }
-GS_API int gs_read(gs_stream *s, gs_ptr p, uint64_t bytes, gs_ptr out) {
-  NOTE("launch");
-  (void)p, (void)bytes, (void)out;
-  return put(s, (work){0});
-}
-GS_API int gs_read_again(gs_stream *s, gs_ptr p, uint32_t turns, uint32_t passes, gs_ptr out) {
-  NOTE("launch");
-  (void)p, (void)turns, (void)passes, (void)out;
-  return put(s, (work){0});
-}
-GS_API int gs_copy_kernel(gs_stream *s, gs_ptr dst, gs_ptr src, uint64_t bytes) {
-  NOTE("launch");
-  return put(s, (work){.kind = 2, .dst = dst, .src = src, .bytes = bytes});
-}
+RETURNS(gs_read, "launch", put(s, (work){0}), gs_stream *s, gs_ptr p, uint64_t bytes, gs_ptr out)
+RETURNS(gs_read_again, "launch", put(s, (work){0}), gs_stream *s, gs_ptr p, uint32_t turns, uint32_t passes, gs_ptr out)
+RETURNS(gs_copy_kernel, "launch", (put(s, (work){.kind = 2, .dst = dst, .src = src, .bytes = bytes})), gs_stream *s, gs_ptr dst, gs_ptr src, uint64_t bytes)

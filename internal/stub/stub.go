@@ -4,16 +4,8 @@ package stub
 // #cgo linux LDFLAGS: -ldl
 // #include <dlfcn.h>
 // #include <stdlib.h>
-// static void reset(void *f) { ((void (*)(void))f)(); }
-// static void fail(void *f, const char *what, int nth) { ((void (*)(const char *, int))f)(what, nth); }
-// static void not_finite(void *f, int nth) { ((void (*)(int))f)(nth); }
-// static void memory(void *f, unsigned long long bytes) { ((void (*)(unsigned long long))f)(bytes); }
-// static long live(void *f) { return ((long (*)(void))f)(); }
-// static char *calls(void *f) { return ((char *(*)(void))f)(); }
-// static void decode(void *f, const char *refusal, int status, int timeout, int at) {
-//   ((void (*)(const char *, int, int, int))f)(refusal, status, timeout, at);
-// }
-// static void spoil(void *f, int op, int variant) { ((void (*)(int, int))f)(op, variant); }
+// #include "../../cuda/testdata/stub.h"
+// static gs_stub *control(void *f) { return ((gs_stub *(*)(void))f)(); }
 import "C"
 
 import (
@@ -50,7 +42,8 @@ func Build(t testing.TB, defines ...string) string {
 		command = append(command, "-D"+d)
 	}
 	command = append(command, source, "-lpthread", "-lm")
-	sources := []string{source, filepath.Join(folder, "testdata", "compute.h"), filepath.Join(folder, "abi.h")}
+	sources := []string{source, filepath.Join(folder, "testdata", "compute.h"),
+		filepath.Join(folder, "testdata", "stub.h"), filepath.Join(folder, "abi.h")}
 	return Copied(t, Built(t, ".so", folder, command, sources))
 }
 
@@ -90,7 +83,7 @@ func library(t testing.TB, variable, name string) {
 }
 
 // Control is the other side of a stub: what it saw, and what it is to do.
-type Control struct{ reset, fail, notFinite, live, calls, decode, spoil, memory unsafe.Pointer }
+type Control struct{ c *C.gs_stub }
 
 // Open controls the stub at a path. The program under test opens the same file, and so the same instance.
 func Open(t testing.TB, path string) *Control {
@@ -101,40 +94,63 @@ func Open(t testing.TB, path string) *Control {
 	if handle == nil {
 		t.Fatalf("opening the stub library: %s", C.GoString(C.dlerror()))
 	}
-	find := func(f string) unsafe.Pointer {
-		name := C.CString(f)
-		defer C.free(unsafe.Pointer(name))
-		p := C.dlsym(handle, name)
-		if p == nil && f != "gs_stub_spoil" {
-			t.Fatalf("the stub library lacks %s", f)
-		}
-		return p
+	symbol := C.CString("gs_stub_control")
+	defer C.free(unsafe.Pointer(symbol))
+	find := C.dlsym(handle, symbol)
+	if find == nil {
+		t.Fatal("the stub library lacks gs_stub_control")
 	}
-	return &Control{find("gs_stub_reset"), find("gs_stub_fail"), find("gs_stub_not_finite"), find("gs_stub_live"),
-		find("gs_stub_calls"), find("gs_stub_decode"), find("gs_stub_spoil"), find("gs_stub_memory")}
+	return &Control{C.control(find)}
+}
+
+// locked holds the stub's mutex.
+func (c *Control) locked(f func(s *C.gs_stub)) {
+	C.pthread_mutex_lock(&c.c.mutex)
+	defer C.pthread_mutex_unlock(&c.c.mutex)
+	f(c.c)
+}
+
+// put writes a text for C, which ends in 0.
+func put(to []C.char, text string) {
+	for i := range to {
+		if to[i] = 0; i < len(text) && i < len(to)-1 {
+			to[i] = C.char(text[i])
+		}
+	}
 }
 
 // Reset forgets the calls so far, and failures to come.
-func (c *Control) Reset() { C.reset(c.reset) }
+func (c *Control) Reset() {
+	c.locked(func(s *C.gs_stub) {
+		s.calls_length, s.failing_in, s.lost, s.memory_limit, s.not_finite_in = 0, 0, 0, 0, 0
+		s.refusal[0], s.decode_status, s.timeout_in = 0, 0, 0
+	})
+}
 
 // Fail makes the n-th call from now fail, of a function of abi.h, or of a group: "alloc" is whatever allocates,
 // "launch" whatever launches. With "lost" the n-th call of any fails and all later ones, those that free among them, as
 // on a device where a kernel went wrong.
 func (c *Control) Fail(what string, n int) {
-	name := C.CString(what)
-	defer C.free(unsafe.Pointer(name))
-	C.fail(c.fail, name, C.int(n))
+	c.locked(func(s *C.gs_stub) { put(s.failing[:], what); s.failing_in = C.int(n) })
 }
 
 // Memory leaves so many bytes to be allocated on the devices from now on, until Reset; 0 is any.
-func (c *Control) Memory(bytes int64) { C.memory(c.memory, C.ulonglong(bytes)) }
+func (c *Control) Memory(bytes int64) {
+	c.locked(func(s *C.gs_stub) {
+		if s.memory_limit = 0; bytes > 0 {
+			s.memory_limit = s.memory_used + C.uint64_t(bytes)
+		}
+	})
+}
 
 // Spoil makes a variant of an operation (gs_op) compute its last element wrong, of a stub built with STUB_COMPUTES; -1
 // spoils none.
-func (c *Control) Spoil(op, variant int) { C.spoil(c.spoil, C.int(op), C.int(variant)) }
+func (c *Control) Spoil(op, variant int) {
+	c.locked(func(s *C.gs_stub) { s.spoiled_op, s.spoiled_variant = C.int(op), C.int(variant) })
+}
 
 // NotFinite makes the n-th sampling from now find logits of its last sequence that are not finite: its token is -1.
-func (c *Control) NotFinite(n int) { C.not_finite(c.notFinite, C.int(n)) }
+func (c *Control) NotFinite(n int) { c.locked(func(s *C.gs_stub) { s.not_finite_in = C.int(n) }) }
 
 // Decode says what becomes of whole decode steps (gs_persistent).
 type Decode struct {
@@ -146,17 +162,20 @@ type Decode struct {
 
 // Decode sets what becomes of whole decode steps, until Reset.
 func (c *Control) Decode(d Decode) {
-	refusal := C.CString(d.Refusal)
-	defer C.free(unsafe.Pointer(refusal))
-	C.decode(c.decode, refusal, C.int(d.Status), C.int(d.Timeout), C.int(d.At))
+	c.locked(func(s *C.gs_stub) {
+		put(s.refusal[:], d.Refusal)
+		s.decode_status, s.timeout_in, s.timeout_at = C.int(d.Status), C.int(d.Timeout), C.int(d.At)
+	})
 }
 
 // Live returns how many allocations and objects are not freed.
-func (c *Control) Live() int { return int(C.live(c.live)) }
+func (c *Control) Live() (n int) {
+	c.locked(func(s *C.gs_stub) { n = int(s.live) })
+	return n
+}
 
 // Calls returns the names of the functions called since Reset, in order.
-func (c *Control) Calls() []string {
-	text := C.calls(c.calls)
-	defer C.free(unsafe.Pointer(text))
-	return strings.Fields(C.GoString(text))
+func (c *Control) Calls() (names []string) {
+	c.locked(func(s *C.gs_stub) { names = strings.Fields(C.GoStringN(s.calls, C.int(s.calls_length))) })
+	return names
 }

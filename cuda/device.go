@@ -53,7 +53,7 @@ func (l *Library) Device(i int) (*Device, error) {
 	}
 	var c C.gs_device_info
 	c.size = C.uint32_t(unsafe.Sizeof(c))
-	if err := failed("gs_device_get", C.call_gs_device_get(l.table, C.int(i), &c)); err != nil {
+	if err := failed(C.call_gs_device_get(l.table, C.int(i), &c)); err != nil {
 		return nil, err
 	}
 	info := DeviceInfo{
@@ -80,7 +80,7 @@ func (d *Device) Info() DeviceInfo { return d.info }
 // Memory returns the device's free and total memory in bytes.
 func (d *Device) Memory() (free, total uint64, err error) {
 	var f, t C.uint64_t
-	err = failed("gs_device_memory", C.call_gs_device_memory(d.lib.table, d.index, &f, &t))
+	err = failed(C.call_gs_device_memory(d.lib.table, d.index, &f, &t))
 	return uint64(f), uint64(t), err
 }
 
@@ -100,7 +100,7 @@ func (d *Device) Alloc(bytes int64) (*Buffer, error) {
 		return nil, &ShapeError{"Alloc", fmt.Sprintf("%d bytes; it must be at least 1", bytes)}
 	}
 	var p C.gs_ptr
-	if err := failed("gs_alloc", C.call_gs_alloc(d.lib.table, d.index, C.uint64_t(bytes), &p)); err != nil {
+	if err := failed(C.call_gs_alloc(d.lib.table, d.index, C.uint64_t(bytes), &p)); err != nil {
 		return nil, fmt.Errorf("cannot allocate %d bytes on GPU %d: %w", bytes, d.info.Index, err)
 	}
 	b := &Buffer{dev: d, size: bytes}
@@ -120,7 +120,7 @@ func (b *Buffer) Free() error {
 	if p == 0 {
 		return nil
 	}
-	return failed("gs_free", C.call_gs_free(b.dev.lib.table, b.dev.index, C.gs_ptr(p)))
+	return failed(C.call_gs_free(b.dev.lib.table, b.dev.index, C.gs_ptr(p)))
 }
 
 // at returns the address of n bytes from an offset on.
@@ -148,8 +148,7 @@ func (b *Buffer) Write(off int64, p []byte) error {
 	if err != nil || len(p) == 0 {
 		return err
 	}
-	return failed("gs_copy_now", C.call_write(b.dev.lib.table, b.dev.index, dst, unsafe.Pointer(&p[0]),
-		C.uint64_t(len(p))))
+	return failed(C.call_write(b.dev.lib.table, b.dev.index, dst, unsafe.Pointer(&p[0]), C.uint64_t(len(p))))
 }
 
 // Read copies from the device to p and ends when that is done.
@@ -158,7 +157,15 @@ func (b *Buffer) Read(off int64, p []byte) error {
 	if err != nil || len(p) == 0 {
 		return err
 	}
-	return failed("gs_copy_now", C.call_read(b.dev.lib.table, b.dev.index, unsafe.Pointer(&p[0]), src, C.uint64_t(len(p))))
+	return failed(C.call_read(b.dev.lib.table, b.dev.index, unsafe.Pointer(&p[0]), src, C.uint64_t(len(p))))
+}
+
+// release frees an object of C, the first time.
+func release[T any](c *atomic.Pointer[T], free func(*T) C.gs_result) error {
+	if p := c.Swap(nil); p != nil {
+		return failed(free(p))
+	}
+	return nil
 }
 
 // HostBuffer is pinned host memory: the device copies from and to it by itself, and kernels can read and write it. The
@@ -177,8 +184,7 @@ func (d *Device) AllocHost(bytes int64) (*HostBuffer, error) {
 	}
 	var p unsafe.Pointer
 	var address C.gs_ptr
-	if err := failed("gs_alloc_host", C.call_gs_alloc_host(d.lib.table, d.index, C.uint64_t(bytes), &p,
-		&address)); err != nil {
+	if err := failed(C.call_gs_alloc_host(d.lib.table, d.index, C.uint64_t(bytes), &p, &address)); err != nil {
 		return nil, fmt.Errorf("cannot allocate %d bytes of pinned memory: %w", bytes, err)
 	}
 	h := &HostBuffer{dev: d, ptr: Ptr(address), size: bytes}
@@ -205,11 +211,9 @@ func (h *HostBuffer) Ptr() Ptr {
 
 // Free frees the memory. Again, it does nothing.
 func (h *HostBuffer) Free() error {
-	p := h.host.Swap(nil)
-	if p == nil {
-		return nil
-	}
-	return failed("gs_free_host", C.call_gs_free_host(h.dev.lib.table, h.dev.index, unsafe.Pointer(p)))
+	return release(&h.host, func(p *byte) C.gs_result {
+		return C.call_gs_free_host(h.dev.lib.table, h.dev.index, unsafe.Pointer(p))
+	})
 }
 
 func (h *HostBuffer) at(op string, off, n int64) (C.uint64_t, error) {

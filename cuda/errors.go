@@ -61,17 +61,17 @@ type ShapeError struct {
 func (e *ShapeError) Error() string { return e.Op + ": " + e.Text }
 
 // failed turns the result of a call into an error, nil where it went well.
-func failed(call string, r C.gs_result) error {
+func failed(r C.gs_result) error {
 	if r.status == 0 {
 		return nil
 	}
-	e := &Error{Call: call, Status: int(r.status)}
+	e := &Error{Call: C.GoString(r.call), Status: int(r.status)}
 	if r.text != nil {
 		e.Text = C.GoString(r.text)
 		C.free(unsafe.Pointer(r.text))
 	}
 	if r.status == C.GS_FREED {
-		return fmt.Errorf("%s: the %s: %w", call, e.Text, ErrFreed)
+		return fmt.Errorf("%s: the %s: %w", e.Call, e.Text, ErrFreed)
 	}
 	return e
 }

@@ -60,9 +60,7 @@ func (s *Stream) Embed(a EmbedArgs) error {
 	case a.IDs == 0 || a.Pos == 0 || a.WTE == 0 || a.WPE == 0 || a.X == 0:
 		return shapeError("Embed", "IDs, Pos, WTE, WPE and X must all be given")
 	}
-	t, c := s.raw()
-	a.size = uint32(unsafe.Sizeof(a))
-	return failed("gs_embed", C.call_gs_embed(t, c, (*C.gs_embed_args)(unsafe.Pointer(&a))))
+	return failed(C.call_gs_embed(s.raw(), (*C.gs_embed_args)(unsafe.Pointer(&a))))
 }
 
 // maxRows keeps numbers of rows within an int32.
@@ -80,9 +78,7 @@ func (s *Stream) LayerNorm(a LayerNormArgs) error {
 	case a.X == 0 || a.Y == 0 || a.Gain == 0 || a.Bias == 0:
 		return shapeError("LayerNorm", "X, Y, Gain and Bias must all be given")
 	}
-	t, c := s.raw()
-	a.size = uint32(unsafe.Sizeof(a))
-	return failed("gs_layernorm", C.call_gs_layernorm(t, c, (*C.gs_layernorm_args)(unsafe.Pointer(&a))))
+	return failed(C.call_gs_layernorm(s.raw(), (*C.gs_layernorm_args)(unsafe.Pointer(&a))))
 }
 
 // checkLinear checks the shape of a product, and its pointers where it is to run.
@@ -107,7 +103,6 @@ func checkLinear(op string, a *LinearArgs, run bool) error {
 	case run && (a.X == 0 || a.W == 0 || a.Y == 0):
 		return shapeError(op, "X, W and Y must all be given")
 	}
-	a.size = uint32(unsafe.Sizeof(*a))
 	return nil
 }
 
@@ -117,8 +112,7 @@ func (s *Stream) Linear(a LinearArgs) error {
 	if err := checkLinear("Linear", &a, true); err != nil {
 		return err
 	}
-	t, c := s.raw()
-	return failed("gs_linear", C.call_gs_linear(t, c, (*C.gs_linear_args)(unsafe.Pointer(&a))))
+	return failed(C.call_gs_linear(s.raw(), (*C.gs_linear_args)(unsafe.Pointer(&a))))
 }
 
 // LinearVariant returns the variant that a product takes: another than the arguments' where that is auto.
@@ -126,9 +120,8 @@ func (s *Stream) LinearVariant(a LinearArgs) (int32, error) {
 	if err := checkLinear("LinearVariant", &a, false); err != nil {
 		return 0, err
 	}
-	t, c := s.raw()
 	var v C.int
-	err := failed("gs_linear_variant", C.call_gs_linear_variant(t, c, (*C.gs_linear_args)(unsafe.Pointer(&a)), &v))
+	err := failed(C.call_gs_linear_variant(s.raw(), (*C.gs_linear_args)(unsafe.Pointer(&a)), &v))
 	return int32(v), err
 }
 
@@ -155,14 +148,14 @@ func (s *Stream) LinearAlgorithm(a LinearArgs, candidates int) (l LinearAlgorith
 	if err := checkLinear("LinearAlgorithm", &a, candidates > 0); err != nil {
 		return l, err
 	}
-	t, c := s.raw()
+	o := s.raw()
 	var p C.gs_linear_algorithm
 	p.size = C.uint32_t(unsafe.Sizeof(p))
 	args := (*C.gs_linear_args)(unsafe.Pointer(&a))
 	if candidates > 0 {
-		err = failed("gs_linear_tune", C.call_gs_linear_tune(t, c, args, C.int(candidates), &p))
+		err = failed(C.call_gs_linear_tune(o, args, C.int(candidates), &p))
 	} else {
-		err = failed("gs_linear_algorithm_get", C.call_gs_linear_algorithm_get(t, c, args, &p))
+		err = failed(C.call_gs_linear_algorithm_get(o, args, &p))
 	}
 	if err != nil {
 		return l, err
@@ -190,7 +183,6 @@ func checkAttention(op string, a *AttentionArgs, run bool) error {
 	case run && (a.QKV == 0 || a.KCache == 0 || a.VCache == 0 || a.Pos == 0 || a.Q > 0 && a.Y == 0):
 		return shapeError(op, "QKV, KCache, VCache, Pos and Y must all be given")
 	}
-	a.size = uint32(unsafe.Sizeof(*a))
 	return nil
 }
 
@@ -200,8 +192,7 @@ func (s *Stream) Attention(a AttentionArgs) error {
 	if err := checkAttention("Attention", &a, true); err != nil {
 		return err
 	}
-	t, c := s.raw()
-	return failed("gs_attention", C.call_gs_attention(t, c, (*C.gs_attention_args)(unsafe.Pointer(&a))))
+	return failed(C.call_gs_attention(s.raw(), (*C.gs_attention_args)(unsafe.Pointer(&a))))
 }
 
 // AttentionWork returns how many bytes of Work an Attention of this shape needs.
@@ -209,9 +200,8 @@ func (s *Stream) AttentionWork(a AttentionArgs) (int64, error) {
 	if err := checkAttention("AttentionWork", &a, false); err != nil {
 		return 0, err
 	}
-	t, c := s.raw()
 	var n C.uint64_t
-	err := failed("gs_attention_work", C.call_gs_attention_work(t, c, (*C.gs_attention_args)(unsafe.Pointer(&a)), &n))
+	err := failed(C.call_gs_attention_work(s.raw(), (*C.gs_attention_args)(unsafe.Pointer(&a)), &n))
 	return int64(n), err
 }
 
@@ -231,9 +221,7 @@ func (s *Stream) Activate(a ActivationArgs) error {
 	case a.X == 0 || a.Y == 0:
 		return shapeError("Activate", "X and Y must both be given")
 	}
-	t, c := s.raw()
-	a.size = uint32(unsafe.Sizeof(a))
-	return failed("gs_activate", C.call_gs_activate(t, c, (*C.gs_activation_args)(unsafe.Pointer(&a))))
+	return failed(C.call_gs_activate(s.raw(), (*C.gs_activation_args)(unsafe.Pointer(&a))))
 }
 
 // Add launches x = x + z.
@@ -248,9 +236,7 @@ func (s *Stream) Add(a AddArgs) error {
 	case a.X == 0 || a.Z == 0:
 		return shapeError("Add", "X and Z must both be given")
 	}
-	t, c := s.raw()
-	a.size = uint32(unsafe.Sizeof(a))
-	return failed("gs_add", C.call_gs_add(t, c, (*C.gs_add_args)(unsafe.Pointer(&a))))
+	return failed(C.call_gs_add(s.raw(), (*C.gs_add_args)(unsafe.Pointer(&a))))
 }
 
 func checkSample(op string, a *SampleArgs, run bool) error {
@@ -262,7 +248,6 @@ func checkSample(op string, a *SampleArgs, run bool) error {
 	case run && (a.Logits == 0 || a.Sampling == 0 || a.Pos == 0 || a.Tokens == 0 || a.Slots == 0):
 		return shapeError(op, "Logits, Sampling, Pos, Tokens and Slots must all be given")
 	}
-	a.size = uint32(unsafe.Sizeof(*a))
 	return nil
 }
 
@@ -271,8 +256,7 @@ func (s *Stream) Sample(a SampleArgs) error {
 	if err := checkSample("Sample", &a, true); err != nil {
 		return err
 	}
-	t, c := s.raw()
-	return failed("gs_sample", C.call_gs_sample(t, c, (*C.gs_sample_args)(unsafe.Pointer(&a))))
+	return failed(C.call_gs_sample(s.raw(), (*C.gs_sample_args)(unsafe.Pointer(&a))))
 }
 
 // SampleWork returns how many bytes of Work a Sample of this shape needs.
@@ -280,9 +264,8 @@ func (s *Stream) SampleWork(a SampleArgs) (int64, error) {
 	if err := checkSample("SampleWork", &a, false); err != nil {
 		return 0, err
 	}
-	t, c := s.raw()
 	var n C.uint64_t
-	err := failed("gs_sample_work", C.call_gs_sample_work(t, c, (*C.gs_sample_args)(unsafe.Pointer(&a)), &n))
+	err := failed(C.call_gs_sample_work(s.raw(), (*C.gs_sample_args)(unsafe.Pointer(&a)), &n))
 	return int64(n), err
 }
 
@@ -305,15 +288,12 @@ func (s *Stream) Pack(a PackArgs) error {
 	case a.Src == 0 || a.Dst == 0:
 		return shapeError("Pack", "Src and Dst must both be given")
 	}
-	t, c := s.raw()
-	a.size = uint32(unsafe.Sizeof(a))
-	return failed("gs_pack", C.call_gs_pack(t, c, (*C.gs_pack_args)(unsafe.Pointer(&a))))
+	return failed(C.call_gs_pack(s.raw(), (*C.gs_pack_args)(unsafe.Pointer(&a))))
 }
 
 // EmptyKernel launches an empty kernel: what a launch costs.
 func (s *Stream) EmptyKernel() error {
-	t, c := s.raw()
-	return failed("gs_empty_kernel", C.call_gs_empty_kernel(t, c))
+	return failed(C.call_gs_empty_kernel(s.raw()))
 }
 
 // HopBytes returns the size of the work area of [Stream.Hops] on a device of so many SMs.
@@ -325,13 +305,12 @@ func HopBytes(packets, processors int) int64 {
 // reads those of all blocks. work is [HopBytes], zeros before the first launch. The error matches [ErrNoKernel] if the
 // device has no such kernel. [HopsCompleted] says whether all rounds ran.
 func (s *Stream) Hops(work *Buffer, packets, rounds int) error {
-	t, c := s.raw()
 	if processors := s.dev.info.Processors; work.Ptr() == 0 || packets < 1 || packets > maxRows || rounds < 1 ||
 		rounds > maxRows || work.Size() < HopBytes(packets, processors) {
 		return shapeError("Hops", "%d rounds of %d packets of each of %d SMs, %d bytes at %#x; %d are needed", rounds,
 			packets, processors, work.Size(), uint64(work.Ptr()), HopBytes(packets, processors))
 	}
-	return failed("gs_hops", C.call_gs_hops(t, c, C.gs_ptr(work.Ptr()), C.int(packets), C.int(rounds)))
+	return failed(C.call_gs_hops(s.raw(), C.gs_ptr(work.Ptr()), C.int(packets), C.int(rounds)))
 }
 
 // HopsCompleted returns an error if a block of a launch of [Stream.Hops] waited a second for another one, so that the
@@ -350,11 +329,10 @@ func HopsCompleted(work *Buffer) error {
 
 // ReadKernel launches a kernel that reads bytes once. out is 4 bytes.
 func (s *Stream) ReadKernel(p Ptr, bytes int64, out Ptr) error {
-	t, c := s.raw()
 	if p == 0 || out == 0 || bytes < 1 {
 		return shapeError("ReadKernel", "%d bytes at %#x; out at %#x", bytes, uint64(p), uint64(out))
 	}
-	return failed("gs_read", C.call_gs_read(t, c, C.gs_ptr(p), C.uint64_t(bytes), C.gs_ptr(out)))
+	return failed(C.call_gs_read(s.raw(), C.gs_ptr(p), C.uint64_t(bytes), C.gs_ptr(out)))
 }
 
 // CacheTurn is the bytes of a turn of [Stream.ReadAgain].
@@ -363,19 +341,16 @@ const CacheTurn = C.GS_CACHE_TURN
 // ReadAgain launches a kernel that reads turns of [CacheTurn] bytes, a block for each, over and over: passes times. out
 // is 4 bytes.
 func (s *Stream) ReadAgain(p Ptr, turns, passes int, out Ptr) error {
-	t, c := s.raw()
 	if p == 0 || out == 0 || turns < 1 || turns > maxRows || passes < 1 || passes > maxRows {
 		return shapeError("ReadAgain", "%d turns, %d times, at %#x; out at %#x", turns, passes, uint64(p), uint64(out))
 	}
-	return failed("gs_read_again", C.call_gs_read_again(t, c, C.gs_ptr(p), C.uint32_t(turns), C.uint32_t(passes),
-		C.gs_ptr(out)))
+	return failed(C.call_gs_read_again(s.raw(), C.gs_ptr(p), C.uint32_t(turns), C.uint32_t(passes), C.gs_ptr(out)))
 }
 
 // CopyKernel launches a kernel that copies bytes: dst = src.
 func (s *Stream) CopyKernel(dst, src Ptr, bytes int64) error {
-	t, c := s.raw()
 	if dst == 0 || src == 0 || bytes < 1 {
 		return shapeError("CopyKernel", "%d bytes from %#x to %#x", bytes, uint64(src), uint64(dst))
 	}
-	return failed("gs_copy_kernel", C.call_gs_copy_kernel(t, c, C.gs_ptr(dst), C.gs_ptr(src), C.uint64_t(bytes)))
+	return failed(C.call_gs_copy_kernel(s.raw(), C.gs_ptr(dst), C.gs_ptr(src), C.uint64_t(bytes)))
 }

@@ -150,7 +150,7 @@ func (l *Library) check(missing *C.char) error {
 			C.GoString(missing))
 	}
 	var driver, runtime C.int
-	if err := failed("gs_versions", C.call_gs_versions(l.table, &driver, &runtime)); err != nil {
+	if err := failed(C.call_gs_versions(l.table, &driver, &runtime)); err != nil {
 		return err
 	}
 	l.driver, l.runtime = int(driver), int(runtime)
@@ -179,7 +179,7 @@ func (l *Library) Versions() (driver, runtime int) { return l.driver, l.runtime 
 // DeviceCount returns how many GPUs CUDA sees.
 func (l *Library) DeviceCount() (int, error) {
 	var n C.int
-	if err := failed("gs_device_count", C.call_gs_device_count(l.table, &n)); err != nil {
+	if err := failed(C.call_gs_device_count(l.table, &n)); err != nil {
 		return 0, err
 	}
 	return int(n), nil
@@ -209,7 +209,7 @@ func (l *Library) OpenBLAS() error {
 	}
 	var v C.uint64_t
 	err := l.find("GPT2SCOPE_CUBLASLT", "cublasLt", "cuBLASLt", func(path *C.char) error {
-		return failed("gs_blas_open", C.call_gs_blas_open(l.table, path, &v))
+		return failed(C.call_gs_blas_open(l.table, path, &v))
 	})
 	l.blas = uint64(v)
 	return err
@@ -231,7 +231,7 @@ func (l *Library) openNVRTC() error {
 	}
 	var v C.int
 	err := l.find("GPT2SCOPE_NVRTC", "nvrtc", "NVRTC", func(path *C.char) error {
-		return failed("gs_nvrtc_open", C.call_gs_nvrtc_open(l.table, path, &v))
+		return failed(C.call_gs_nvrtc_open(l.table, path, &v))
 	})
 	l.nvrtc = int(v)
 	return err

@@ -49,7 +49,7 @@ func (d *Device) Compile(name, source string, options ...string) (*Module, error
 	}
 	var c *C.gs_module
 	stop := keepSignals()
-	err := failed("gs_module_compile", C.call_gs_module_compile(d.lib.table, d.index, csource, cname, list,
+	err := failed(C.call_gs_module_compile(d.lib.table, d.index, csource, cname, list,
 		C.int(len(options)), log, logBytes, &c))
 	stop()
 	if err != nil {
@@ -65,11 +65,7 @@ func (d *Device) Compile(name, source string, options ...string) (*Module, error
 
 // Free unloads the module and its functions. Again, it does nothing.
 func (m *Module) Free() error {
-	c := m.c.Swap(nil)
-	if c == nil {
-		return nil
-	}
-	return failed("gs_module_destroy", C.call_gs_module_destroy(m.dev.lib.table, c))
+	return release(&m.c, func(c *C.gs_module) C.gs_result { return C.call_gs_module_destroy(m.dev.lib.table, c) })
 }
 
 // Function is a kernel of a module.
@@ -84,7 +80,7 @@ func (m *Module) Function(name string) (*Function, error) {
 	cname := C.CString(name)
 	defer C.free(unsafe.Pointer(cname))
 	var f unsafe.Pointer
-	if err := failed("gs_module_function", C.call_gs_module_function(m.dev.lib.table, m.c.Load(), cname, &f)); err != nil {
+	if err := failed(C.call_gs_module_function(m.dev.lib.table, m.c.Load(), cname, &f)); err != nil {
 		return nil, fmt.Errorf("kernel %s: %w", name, err)
 	}
 	return &Function{m, name, f}, nil
@@ -106,7 +102,6 @@ const maxArguments = 64
 // Ptr, int32, uint32, int64, uint64, float32, float64, or *Buffer for its address. The types are not checked, since
 // CUDA does not report them.
 func (f *Function) Launch(s *Stream, l Launch, arguments ...any) error {
-	t, c := s.raw()
 	if f.m.c.Load() == nil {
 		return fmt.Errorf("Launch: the module of kernel %s: %w", f.name, ErrFreed)
 	}
@@ -161,8 +156,7 @@ func (f *Function) Launch(s *Stream, l Launch, arguments ...any) error {
 					"int64, uint64, float32 or float64", i, f.name, a)}
 		}
 	}
-	return failed("gs_function_launch", C.call_function_launch(t, f.c, c, C.uint32_t(l.Grid.X), C.uint32_t(l.Grid.Y),
-		C.uint32_t(l.Grid.Z),
+	return failed(C.call_function_launch(s.raw(), f.c, C.uint32_t(l.Grid.X), C.uint32_t(l.Grid.Y), C.uint32_t(l.Grid.Z),
 		C.uint32_t(l.Block.X), C.uint32_t(l.Block.Y), C.uint32_t(l.Block.Z), C.uint32_t(l.Shared), &words[0],
 		C.int(len(arguments))))
 }
@@ -188,7 +182,7 @@ func (f *Function) Occupancy(threads, shared int) (Occupancy, error) {
 	var c C.gs_occupancy
 	c.size = C.uint32_t(unsafe.Sizeof(c))
 	d := f.m.dev
-	if err := failed("gs_function_occupancy", C.call_gs_function_occupancy(d.lib.table, d.index, f.c, C.int(threads),
+	if err := failed(C.call_gs_function_occupancy(d.lib.table, d.index, f.c, C.int(threads),
 		C.uint32_t(shared), &c)); err != nil {
 		return Occupancy{}, err
 	}

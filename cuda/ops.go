@@ -43,7 +43,7 @@ const (
 	ReLU
 )
 
-// The argument structs have the layout of those in abi.h, which documents them; the launchers below fill in the size. A
+// The argument structs have the layout of those in abi.h, which documents them; the shim fills in the size. A
 // test compares sizes and offsets.
 
 // EmbedArgs are gs_embed_args: x = wte[id] + wpe[position].

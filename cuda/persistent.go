@@ -139,9 +139,7 @@ func (s *Stream) Fold(a FoldArgs) error {
 	case a.W == 0 || a.Gain == 0 || a.Shift == 0 || a.Sums == 0 || a.Folded == 0:
 		return shapeError("Fold", "W, Gain, Shift, Sums and Folded must all be given")
 	}
-	t, c := s.raw()
-	a.size = uint32(unsafe.Sizeof(a))
-	return failed("gs_fold", C.call_gs_fold(t, c, (*C.gs_fold_args)(unsafe.Pointer(&a))))
+	return failed(C.call_gs_fold(s.raw(), (*C.gs_fold_args)(unsafe.Pointer(&a))))
 }
 
 func checkPersistent(op string, a *PersistentArgs, run bool) error {
@@ -182,7 +180,6 @@ func checkPersistent(op string, a *PersistentArgs, run bool) error {
 		a.Slots == 0 || a.Logits == 0 || a.Work == 0):
 		return shapeError(op, "Steps, WTE, WPE, Sampling, Pos, TokensIO, Slots, Logits and Work must all be given")
 	}
-	a.size = uint32(unsafe.Sizeof(*a))
 	return nil
 }
 
@@ -194,8 +191,7 @@ func (s *Stream) Persistent(a PersistentArgs) error {
 	if err := checkPersistent("Persistent", &a, true); err != nil {
 		return err
 	}
-	t, c := s.raw()
-	return failed("gs_persistent", C.call_gs_persistent(t, c, (*C.gs_persistent_args)(unsafe.Pointer(&a))))
+	return failed(C.call_gs_persistent(s.raw(), (*C.gs_persistent_args)(unsafe.Pointer(&a))))
 }
 
 // PersistentStepOnly launches one step of a decode program, its results bit by bit those of [Stream.Persistent].
@@ -209,13 +205,12 @@ func (s *Stream) PersistentStepOnly(a PersistentArgs, step, tail int, epoch uint
 	if err := checkPersistent("PersistentStepOnly", &a, true); err != nil {
 		return err
 	}
-	t, c := s.raw()
 	if step < 0 || step >= int(a.Count) || tail < 0 || tail >= PersistentTokens || tail > 0 && a.Rows > 0 {
 		return shapeError("PersistentStepOnly",
 			"step %d of %d, %d tokens before this one; steps are counted from 0, and at most "+
 				"%d tokens come before, none before a prompt", step, a.Count, tail, PersistentTokens-1)
 	}
-	return failed("gs_persistent_one", C.call_gs_persistent_one(t, c, (*C.gs_persistent_args)(unsafe.Pointer(&a)),
+	return failed(C.call_gs_persistent_one(s.raw(), (*C.gs_persistent_args)(unsafe.Pointer(&a)),
 		C.int(step), C.int(tail), C.uint32_t(epoch)))
 }
 
@@ -226,10 +221,8 @@ func (s *Stream) PersistentWork(a PersistentArgs) (bytes int64, tokens int, err 
 	if err := checkPersistent("PersistentWork", &a, false); err != nil {
 		return 0, 0, err
 	}
-	t, c := s.raw()
 	var n C.uint64_t
 	var most C.int32_t
-	err = failed("gs_persistent_work", C.call_gs_persistent_work(t, c,
-		(*C.gs_persistent_args)(unsafe.Pointer(&a)), &n, &most))
+	err = failed(C.call_gs_persistent_work(s.raw(), (*C.gs_persistent_args)(unsafe.Pointer(&a)), &n, &most))
 	return int64(n), int(most), err
 }

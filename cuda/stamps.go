@@ -25,29 +25,26 @@ const StampPair = 16
 // [StampArea] bytes, which were zeroed once: it will write there when its blocks started and ended. Areas 0 ends that.
 // Kernels of NVIDIA's libraries take none.
 func (s *Stream) StampInto(areas Ptr, count int) error {
-	t, c := s.raw()
 	if areas != 0 && (count < 1 || count > maxRows) {
 		return shapeError("StampInto", "%d areas; it must be at least 1", count)
 	}
-	return failed("gs_stamps_into", C.call_gs_stamps_into(t, c, C.gs_ptr(areas), C.uint32_t(count)))
+	return failed(C.call_gs_stamps_into(s.raw(), C.gs_ptr(areas), C.uint32_t(count)))
 }
 
 // Stamped returns how many areas kernels have needed since [Stream.StampInto]; it is more than there are if some
 // kernels got none.
 func (s *Stream) Stamped() (int, error) {
-	t, c := s.raw()
 	var used C.uint32_t
-	err := failed("gs_stamps_used", C.call_gs_stamps_used(t, c, &used))
+	err := failed(C.call_gs_stamps_used(s.raw(), &used))
 	return int(used), err
 }
 
 // StampedBy returns the name of the kernel that took an area, such as "gemv", and the number of its blocks; "" where
 // none did.
 func (s *Stream) StampedBy(area int) (name string, blocks int, err error) {
-	t, c := s.raw()
 	var p *C.char
 	var n C.uint32_t
-	err = failed("gs_stamp_taken_by", C.call_gs_stamp_taken_by(t, c, C.uint32_t(area), &p, &n))
+	err = failed(C.call_gs_stamp_taken_by(s.raw(), C.uint32_t(area), &p, &n))
 	if p == nil {
 		return "", 0, err
 	}
@@ -56,8 +53,7 @@ func (s *Stream) StampedBy(area int) (name string, blocks int, err error) {
 
 // Mark launches a kernel that does nothing but stamp.
 func (s *Stream) Mark() error {
-	t, c := s.raw()
-	return failed("gs_stamp_mark", C.call_gs_stamp_mark(t, c))
+	return failed(C.call_gs_stamp_mark(s.raw()))
 }
 
 // CollectArgs are gs_collect_args.
@@ -74,13 +70,11 @@ type CollectArgs struct {
 // CollectStamps launches what turns the areas of a pass into a row of the ring: the least start and the greatest end of
 // each kernel.
 func (s *Stream) CollectStamps(a CollectArgs) error {
-	t, c := s.raw()
 	if a.Count < 1 || a.Rows < 1 || a.Areas == 0 || a.Blocks == 0 || a.Ring == 0 || a.Passes == 0 {
 		return shapeError("CollectStamps",
 			"%d areas, %d rows; both must be at least 1, and Areas, Blocks, Ring and Passes be given", a.Count, a.Rows)
 	}
-	a.size = uint32(unsafe.Sizeof(a))
-	return failed("gs_stamps_collect", C.call_gs_stamps_collect(t, c, (*C.gs_collect_args)(unsafe.Pointer(&a))))
+	return failed(C.call_gs_stamps_collect(s.raw(), (*C.gs_collect_args)(unsafe.Pointer(&a))))
 }
 
 // ClockPair is a moment by two clocks.
@@ -92,14 +86,12 @@ type ClockPair struct {
 
 // CompareClocks waits for the stream, then reads both clocks, the device's in a kernel.
 func (s *Stream) CompareClocks() (ClockPair, error) {
-	t, c := s.raw()
 	mailbox, err := s.dev.AllocHost(64)
 	if err != nil {
 		return ClockPair{}, err
 	}
 	var p C.gs_clock_pair
-	err = failed("gs_clock_compare", C.call_gs_clock_compare(t, c, unsafe.Pointer(&mailbox.Bytes()[0]),
-		C.gs_ptr(mailbox.Ptr()), &p))
+	err = failed(C.call_gs_clock_compare(s.raw(), unsafe.Pointer(&mailbox.Bytes()[0]), C.gs_ptr(mailbox.Ptr()), &p))
 	if freed := mailbox.Free(); err == nil {
 		err = freed
 	}

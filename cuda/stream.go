@@ -26,7 +26,7 @@ type Stream struct {
 // NewStream makes a stream.
 func (d *Device) NewStream() (*Stream, error) {
 	var c *C.gs_stream
-	if err := failed("gs_stream_create", C.call_gs_stream_create(d.lib.table, d.index, &c)); err != nil {
+	if err := failed(C.call_gs_stream_create(d.lib.table, d.index, &c)); err != nil {
 		return nil, err
 	}
 	s := &Stream{dev: d}
@@ -39,35 +39,28 @@ func (s *Stream) Device() *Device { return s.dev }
 
 // Close frees the stream. Again, it does nothing.
 func (s *Stream) Close() error {
-	c := s.c.Swap(nil)
-	if c == nil {
-		return nil
-	}
-	return failed("gs_stream_destroy", C.call_gs_stream_destroy(s.dev.lib.table, c))
+	return release(&s.c, func(c *C.gs_stream) C.gs_result { return C.call_gs_stream_destroy(s.dev.lib.table, c) })
 }
 
 // raw returns what C knows the library and the stream by: NULL once closed, at which every call fails.
-func (s *Stream) raw() (*C.gs_table, *C.gs_stream) { return s.dev.lib.table, s.c.Load() }
+func (s *Stream) raw() C.gs_on { return C.gs_on{s.dev.lib.table, s.c.Load()} }
 
 // Synchronize waits until all work of the stream is done.
 func (s *Stream) Synchronize() error {
-	t, c := s.raw()
-	return failed("gs_stream_synchronize", C.call_gs_stream_synchronize(t, c))
+	return failed(C.call_gs_stream_synchronize(s.raw()))
 }
 
 // Query reports whether all work of the stream is done.
 func (s *Stream) Query() (bool, error) {
-	t, c := s.raw()
 	var done C.int
-	err := failed("gs_stream_query", C.call_gs_stream_query(t, c, &done))
+	err := failed(C.call_gs_stream_query(s.raw(), &done))
 	return done != 0, err
 }
 
 // NoOverlap makes kernels wait until the one before them has ended. Without it they may start while that ends, where the
 // device can (compute capability 9.0).
 func (s *Stream) NoOverlap() error {
-	t, c := s.raw()
-	return failed("gs_stream_overlap", C.call_gs_stream_overlap(t, c, 0))
+	return failed(C.call_gs_stream_overlap(s.raw(), 0))
 }
 
 // CopyToDevice copies n bytes of pinned memory to the device, in the stream's order.
@@ -88,23 +81,21 @@ func (s *Stream) CopyOnDevice(dst *Buffer, dstOff int64, src *Buffer, srcOff, n 
 // Write copies p, which is not pinned, to the device in the stream's order. CUDA copies p to pinned memory of its own,
 // and most often returns only after that. p must not be Go memory, and must stay as it is until the copy is done.
 func (s *Stream) Write(dst *Buffer, off int64, p []byte) error {
-	t, c := s.raw()
 	to, err := dst.at("Write", off, int64(len(p)))
 	if err != nil || len(p) == 0 {
 		return err
 	}
-	return failed("gs_copy", C.call_write_async(t, c, to, unsafe.Pointer(&p[0]), C.uint64_t(len(p))))
+	return failed(C.call_write_async(s.raw(), to, unsafe.Pointer(&p[0]), C.uint64_t(len(p))))
 }
 
 // Read copies from the device to p, which is not pinned, in the stream's order. Most often it returns only when that is
 // done. p must not be Go memory.
 func (s *Stream) Read(src *Buffer, off int64, p []byte) error {
-	t, c := s.raw()
 	from, err := src.at("Read", off, int64(len(p)))
 	if err != nil || len(p) == 0 {
 		return err
 	}
-	return failed("gs_copy", C.call_read_async(t, c, unsafe.Pointer(&p[0]), from, C.uint64_t(len(p))))
+	return failed(C.call_read_async(s.raw(), unsafe.Pointer(&p[0]), from, C.uint64_t(len(p))))
 }
 
 // memory is a Buffer or a HostBuffer.
@@ -129,18 +120,16 @@ func (s *Stream) copy(op string, dst memory, dstOff int64, src memory, srcOff, n
 	if n == 0 {
 		return nil
 	}
-	t, c := s.raw()
-	return failed("gs_copy", C.call_gs_copy(t, c, to, from, C.uint64_t(n), direction))
+	return failed(C.call_gs_copy(s.raw(), to, from, C.uint64_t(n), direction))
 }
 
 // Set sets n bytes from off on to a value, in the stream's order.
 func (s *Stream) Set(b *Buffer, off int64, value byte, n int64) error {
-	t, c := s.raw()
 	p, err := b.at("Set", off, n)
 	if err != nil || n == 0 {
 		return err
 	}
-	return failed("gs_set", C.call_gs_set(t, c, p, C.int(value), C.uint64_t(n)))
+	return failed(C.call_gs_set(s.raw(), p, C.int(value), C.uint64_t(n)))
 }
 
 // Event is a point in a stream's work.
@@ -152,7 +141,7 @@ type Event struct {
 // NewEvent makes an event that can be timed.
 func (d *Device) NewEvent() (*Event, error) {
 	var c *C.gs_event
-	if err := failed("gs_event_create", C.call_gs_event_create(d.lib.table, d.index, &c)); err != nil {
+	if err := failed(C.call_gs_event_create(d.lib.table, d.index, &c)); err != nil {
 		return nil, err
 	}
 	e := &Event{dev: d}
@@ -162,34 +151,28 @@ func (d *Device) NewEvent() (*Event, error) {
 
 // Close frees the event. Again, it does nothing.
 func (e *Event) Close() error {
-	c := e.c.Swap(nil)
-	if c == nil {
-		return nil
-	}
-	return failed("gs_event_destroy", C.call_gs_event_destroy(e.dev.lib.table, c))
+	return release(&e.c, func(c *C.gs_event) C.gs_result { return C.call_gs_event_destroy(e.dev.lib.table, c) })
 }
 
 // Record puts the event after what was launched on the stream so far.
 func (s *Stream) Record(e *Event) error {
-	t, c := s.raw()
-	return failed("gs_event_record", C.call_gs_event_record(t, e.c.Load(), c))
+	return failed(C.call_gs_event_record(s.raw(), e.c.Load()))
 }
 
 // Wait makes what is launched on the stream from now on wait for the event.
 func (s *Stream) Wait(e *Event) error {
-	t, c := s.raw()
-	return failed("gs_stream_wait", C.call_gs_stream_wait(t, c, e.c.Load()))
+	return failed(C.call_gs_stream_wait(s.raw(), e.c.Load()))
 }
 
 // Synchronize waits until the event has happened.
 func (e *Event) Synchronize() error {
-	return failed("gs_event_synchronize", C.call_gs_event_synchronize(e.dev.lib.table, e.c.Load()))
+	return failed(C.call_gs_event_synchronize(e.dev.lib.table, e.c.Load()))
 }
 
 // Since returns the time on the device between two events that have happened.
 func (e *Event) Since(start *Event) (time.Duration, error) {
 	var ms C.float
-	err := failed("gs_event_elapsed", C.call_gs_event_elapsed(e.dev.lib.table, start.c.Load(), e.c.Load(), &ms))
+	err := failed(C.call_gs_event_elapsed(e.dev.lib.table, start.c.Load(), e.c.Load(), &ms))
 	return time.Duration(float64(ms) * float64(time.Millisecond)), err
 }
 
@@ -202,16 +185,16 @@ type Graph struct {
 // Capture puts what f launches on the stream into a graph, and runs none of it. If f fails, or panics, the graph is
 // dropped. f must launch from the goroutine that calls it, and must not wait for the stream.
 func (s *Stream) Capture(f func() error) (*Graph, error) {
-	t, c := s.raw()
+	o := s.raw()
 	runtime.LockOSThread() // a capture belongs to the thread
 	defer runtime.UnlockOSThread()
-	if err := failed("gs_capture_begin", C.call_gs_capture_begin(t, c)); err != nil {
+	if err := failed(C.call_gs_capture_begin(o)); err != nil {
 		return nil, err
 	}
 	ended := false
 	defer func() {
 		if !ended {
-			_ = failed("gs_capture_abandon", C.call_gs_capture_abandon(t, c)) // f's failure is the cause
+			_ = failed(C.call_gs_capture_abandon(o)) // f's failure is the cause
 		}
 	}()
 	if err := f(); err != nil {
@@ -219,7 +202,7 @@ func (s *Stream) Capture(f func() error) (*Graph, error) {
 	}
 	ended = true
 	var out *C.gs_graph
-	if err := failed("gs_capture_end", C.call_gs_capture_end(t, c, &out)); err != nil {
+	if err := failed(C.call_gs_capture_end(o, &out)); err != nil {
 		return nil, err
 	}
 	g := &Graph{dev: s.dev}
@@ -229,15 +212,10 @@ func (s *Stream) Capture(f func() error) (*Graph, error) {
 
 // Launch replays the graph on a stream of its device.
 func (g *Graph) Launch(s *Stream) error {
-	t, c := s.raw()
-	return failed("gs_graph_launch", C.call_gs_graph_launch(t, g.c.Load(), c))
+	return failed(C.call_gs_graph_launch(s.raw(), g.c.Load()))
 }
 
 // Free frees the graph. Again, it does nothing.
 func (g *Graph) Free() error {
-	c := g.c.Swap(nil)
-	if c == nil {
-		return nil
-	}
-	return failed("gs_graph_destroy", C.call_gs_graph_destroy(g.dev.lib.table, c))
+	return release(&g.c, func(c *C.gs_graph) C.gs_result { return C.call_gs_graph_destroy(g.dev.lib.table, c) })
 }

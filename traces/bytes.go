@@ -19,9 +19,12 @@ var compressions = []struct {
 }{
 	{"gzip", "\x1f\x8b", func(r io.Reader) (io.Reader, error) { return gzip.NewReader(r) }},
 	{"zstd", "\x28\xb5\x2f\xfd", func(r io.Reader) (io.Reader, error) {
-		return zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(1<<30))
+		return zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(mostMemory))
 	}},
 }
+
+// mostMemory bounds what undoing zstd takes, and so what its --long may be.
+const mostMemory = 1 << 30
 
 // SQLite begins every sqlite file.
 const SQLite = "SQLite format 3\x00"
@@ -35,7 +38,11 @@ func Uncompressed(r io.Reader) (*bufio.Reader, error) {
 	in := bufio.NewReaderSize(r, 1<<16)
 next:
 	for range most {
-		head, _ := in.Peek(4)
+		head, _ := in.Peek(zstd.HeaderMaxSize)
+		h := new(zstd.Header)
+		if h.Decode(head) == nil && (h.WindowSize > zstd.MaxWindowSize || h.SingleSegment && h.FrameContentSize > mostMemory) {
+			return nil, errors.New("undoing its compression (zstd) takes too much memory; 'zstd -d --long=31 FILE' undoes it")
+		}
 		for _, c := range compressions {
 			if bytes.HasPrefix(head, []byte(c.begins)) {
 				d := &decompressor{name: c.name, from: &noted{Reader: in}}

@@ -371,6 +371,7 @@ func TestReadRefuses(t *testing.T) {
 		"quote":      {`{"traceEvents":[{"name":"a"b"}]}`, "a quote that is not escaped"},
 		"two":        {`{"traceEvents":[]} {"traceEvents":[]}`, "a second JSON object follows"},
 		"zstd":       {"\x28\xb5\x2f\xfd\x04X" + strings.Repeat("\x11", 99), "zstd -t"},
+		"zstd long":  {"\x28\xb5\x2f\xfd\x00\xa0\x01\x00\x00", "zstd -d --long=31"},
 		"bad header": {`{"gpt2scope":{"version":"one"},"traceEvents":[]}`, "gpt2scope"},
 	} {
 		if c.file == good {

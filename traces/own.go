@@ -75,14 +75,15 @@ func FindSteps(h *Header, events []Event) {
 	}
 }
 
-// Held makes counters of memory of events whose values are changes of it: it sorts them, and sums those of each device.
+// Held makes counters of memory of events whose values are changes of it: it sorts them, and sums those of each process and
+// device.
 func Held(changes []Event) []Event {
 	slices.SortStableFunc(changes, func(a, b Event) int { return cmp.Compare(a.Time, b.Time) })
-	held := map[int32]float64{}
+	held := map[Lane]float64{}
 	for i := range changes {
 		e := &changes[i]
-		held[e.Lane.Device] = max(0, held[e.Lane.Device]+e.Value) // what was allocated before the recording is not in it
-		e.Value = held[e.Lane.Device]
+		held[e.Lane] = max(0, held[e.Lane]+e.Value) // what was allocated before the recording is not in it
+		e.Value = held[e.Lane]
 	}
 	return changes
 }

@@ -314,16 +314,24 @@ func inRange(w *window.Window, call *traces.Event) string {
 }
 
 // sample finds the means over the wall time of the counters that the device samples, such as
-// those of nsys --gpu-metrics-devices. A value holds until the next sample.
+// those of nsys --gpu-metrics-devices. A value holds until the next sample. What processes hold each of the memory counts
+// together.
 func (m *measured) sample() {
-	last, means := map[string]*traces.Event{}, map[string]*mean{}
+	type sample struct {
+		time  int64
+		value float64
+	}
+	type holder struct {
+		name    string
+		process int64
+	}
+	last, means, held := map[string]*sample{}, map[string]*mean{}, map[holder]float64{}
 	m.peaks = map[string]float64{}
 	until := func(name string, time int64) {
-		if e := last[name]; e != nil {
-			held := max(0, min(time, m.at.To)-max(e.Time, m.at.From))
-			if means[name].add(e.Value, held); held > 0 {
-				m.peaks[name] = max(m.peaks[name], e.Value)
-			}
+		e := last[name]
+		ns := max(0, min(time, m.at.To)-max(e.time, m.at.From))
+		if means[name].add(e.value, ns); ns > 0 {
+			m.peaks[name] = max(m.peaks[name], e.value)
 		}
 	}
 	for i := range m.Events {
@@ -332,14 +340,20 @@ func (m *measured) sample() {
 			continue
 		}
 		if means[e.Name] == nil {
-			means[e.Name] = &mean{}
+			means[e.Name], last[e.Name] = &mean{}, &sample{e.Time, 0}
 		}
 		until(e.Name, e.Time)
-		last[e.Name] = e
+		value := e.Value
+		if traces.IsMemory(e.Name) && e.Name != traces.MemoryUsed {
+			of := holder{e.Name, m.Header.ProcessOf(e)}
+			value += last[e.Name].value - held[of]
+			held[of] = e.Value
+		}
+		*last[e.Name] = sample{e.Time, value}
 	}
 	m.samples = map[string]float64{}
 	for name, mean := range means {
-		until(name, last[name].Time+m.at.Length())
+		until(name, last[name].time+m.at.Length())
 		if v, ok := mean.over(m.at.Length()); ok {
 			m.samples[name] = v
 		}

@@ -141,6 +141,15 @@ func TestTogether(t *testing.T) {
 	if r, err := Measure(tr, 3); err != nil || len(r.Notes) == 0 || !strings.Contains(r.Notes[0], "GPU 0: 1 kernel, busy") || !strings.Contains(r.Notes[1], "GPU 3: 1 kernel, busy 0.000 of 0.000 ms; it alone is shown") {
 		t.Errorf("two GPUs: %q, %v", r.Notes, err)
 	}
+	holds := func(process, time int64, bytes float64) traces.Event {
+		e := traces.Plain(traces.KindCounter, traces.Lane{Kind: traces.LaneCounter, Process: process}, traces.MemoryAllocated, time, 0)
+		e.Value = bytes
+		return e
+	}
+	tr = fixtures.Trace(&traces.Header{}, traces.Plain(traces.KindKernel, traces.Stream(1, 0, 1, 7), "k", 0, 100), holds(1, 5, 100), holds(2, 10, 50), holds(1, 20, 60), holds(2, 30, 70))
+	if v, ok := require.Value(Measure(tr, -1))(t).value("memory_peak"); v != 150 || !ok {
+		t.Errorf("two processes hold %v bytes together, %v", v, ok)
+	}
 	if r, err := Measure(samples.Load(t, "eager.sqlite"), -1); err != nil || len(r.Notes) != 0 {
 		t.Errorf("one process: %q, %v", r.Notes, err)
 	}

@@ -449,11 +449,14 @@ func TestMemory(t *testing.T) {
 	tr := require.Value(Load(sqlite(t, slices.Concat(modern, []string{
 		`CREATE TABLE ENUM_CUDA_DEV_MEM_EVENT_OPER (id INTEGER, name TEXT)`,
 		`INSERT INTO ENUM_CUDA_DEV_MEM_EVENT_OPER VALUES (0,'ALLOCATION'),(1,'DEALLOCATION')`,
-		`CREATE TABLE CUDA_GPU_MEMORY_USAGE_EVENTS (start INTEGER, deviceId INTEGER, bytes INTEGER, memoryOperationType INTEGER, memKind INTEGER)`,
-		`INSERT INTO CUDA_GPU_MEMORY_USAGE_EVENTS VALUES (30,0,100,1,2),(10,0,100,0,2),(20,0,50,0,2),(25,0,7,0,1)`,
+		`CREATE TABLE CUDA_GPU_MEMORY_USAGE_EVENTS (start INTEGER, deviceId INTEGER, bytes INTEGER, memoryOperationType INTEGER, memKind INTEGER, globalPid INTEGER)`,
+		`INSERT INTO CUDA_GPU_MEMORY_USAGE_EVENTS VALUES (30,0,100,1,2,1<<24),(10,0,100,0,2,1<<24),(15,0,30,0,2,2<<24),(20,0,50,0,2,1<<24),(25,0,7,0,1,1<<24)`,
 	})...)))(t)
-	if got := held(tr); !slices.Equal(got, []float64{100, 150, 50}) {
-		t.Errorf("the GPU holds %v", got)
+	if got := held(tr); !slices.Equal(got, []float64{100, 30, 150, 50}) {
+		t.Errorf("processes hold %v on the GPU", got)
+	}
+	if m := require.Value(tables.Summarize(tr, tables.ByMemory, -1))(t).Memory; len(m) != 2 || m[0].Process != 1 || m[0].Peak != 150 || m[1].Process != 2 || m[1].Peak != 30 {
+		t.Errorf("two processes: %+v", m)
 	}
 
 	var file strings.Builder

@@ -486,13 +486,13 @@ func (n *export) readMemory() {
 		if kind, ok := r.maybe(4); ok && memoryName(kind) != "Device" {
 			return
 		}
-		e := traces.Plain(traces.KindCounter, traces.Lane{Kind: traces.LaneCounter, Device: r.int32(1)},
-			traces.MemoryAllocated, r.int(0), 0)
+		e := traces.Plain(traces.KindCounter, traces.Lane{Kind: traces.LaneCounter, Device: r.int32(1),
+			Process: processOf(r.int(5))}, traces.MemoryAllocated, r.int(0), 0)
 		if e.Value = float64(r.int(2)); freed[r.int(3)] {
 			e.Value = -e.Value
 		}
 		changes = append(changes, e)
-	}, "start", "deviceId", "bytes", "memoryOperationType", "?memKind")
+	}, "start", "deviceId", "bytes", "memoryOperationType", "?memKind", "?globalPid")
 	for _, e := range traces.Held(changes) {
 		n.add(e)
 	}

@@ -8,10 +8,11 @@ import (
 	"gpt2scope/traces"
 )
 
-// MemoryRow is a counter of the memory that is held on a device, in bytes, over the whole recording.
+// MemoryRow is a counter of a process of the memory that is held on a device, in bytes, over the whole recording.
 type MemoryRow struct {
 	Name    string  `json:"name"` // one of traces.MemoryAllocated, MemoryReserved and MemoryUsed
 	Device  int32   `json:"device"`
+	Process int64   `json:"process,omitempty"` // 0 if it is not known
 	First   int64   `json:"first"`
 	Last    int64   `json:"last"`
 	Peak    int64   `json:"peak"`
@@ -20,15 +21,15 @@ type MemoryRow struct {
 	Percent float64 `json:"percent,omitempty"` // the peak, of the device's memory; 0 if that is not known
 	Changes int     `json:"changes"`
 
-	value   int64
-	process int64 // at the peak; 0 if it is not known
+	value int64
 }
 
 // byMemory fills a table by counter of memory. It has those of all devices.
 func (s *summary) byMemory(t *Table) error {
 	type key struct {
-		device int32
-		name   string
+		device  int32
+		process int64
+		name    string
 	}
 	rows := map[key]*MemoryRow{}
 	for i := range s.Events {
@@ -36,16 +37,16 @@ func (s *summary) byMemory(t *Table) error {
 		if e.Kind != traces.KindCounter || !traces.IsMemory(e.Name) {
 			continue
 		}
-		r, v := at(rows, key{e.Lane.Device, e.Name}), int64(e.Value)
+		process, v := s.Header.ProcessOf(e), int64(e.Value)
+		r := at(rows, key{e.Lane.Device, process, e.Name})
 		if r.Name == "" {
-			*r = MemoryRow{Name: e.Name, Device: e.Lane.Device, First: v, value: v, Peak: v, PeakAt: e.Time,
-				process: s.Header.ProcessOf(e)}
+			*r = MemoryRow{Name: e.Name, Device: e.Lane.Device, Process: process, First: v, value: v, Peak: v, PeakAt: e.Time}
 		}
 		if v != r.value {
 			r.Changes++
 		}
 		if v > r.Peak {
-			r.Peak, r.PeakAt, r.process = v, e.Time, s.Header.ProcessOf(e)
+			r.Peak, r.PeakAt = v, e.Time
 		}
 		r.value, r.Last = v, v
 	}
@@ -59,7 +60,7 @@ func (s *summary) byMemory(t *Table) error {
 			if e.Time > r.PeakAt {
 				break
 			}
-			own := r.process == 0 || r.process == s.Header.ProcessOf(e)
+			own := r.Process == 0 || r.Process == s.Header.ProcessOf(e)
 			if own && (e.Kind.IsRange() || e.Kind.IsCall()) && e.End() > r.PeakAt && e.Lane.Device < 0 {
 				r.During = e.Name
 			}
@@ -71,7 +72,8 @@ func (s *summary) byMemory(t *Table) error {
 		t.Memory = append(t.Memory, *r)
 	}
 	slices.SortFunc(t.Memory, func(a, b MemoryRow) int {
-		return cmp.Or(cmp.Compare(a.Device, b.Device), cmp.Compare(b.Peak, a.Peak), cmp.Compare(a.Name, b.Name))
+		return cmp.Or(cmp.Compare(a.Device, b.Device), cmp.Compare(b.Peak, a.Peak), cmp.Compare(a.Name, b.Name),
+			cmp.Compare(a.Process, b.Process))
 	})
 	return nil
 }

@@ -122,6 +122,9 @@ func number(n int64, text string) table.Cell {
 // id is a number that counts nothing.
 func id(n int64) table.Cell { return number(n, strconv.FormatInt(n, 10)) }
 
+// process is the id of a process.
+func process(id int64) table.Cell { return number(id, traces.ProcessText(id)) }
+
 // spreadColumns are the columns of times; people see some of them, with a word before the title.
 func spreadColumns[R any](key, before string, of func(*R) (s *tables.Spread, n int)) []table.Column[R] {
 	column := func(name, title string, cell func(*tables.Spread) table.Cell) table.Column[R] {
@@ -174,8 +177,13 @@ func layoutMemory(t *tables.Table, o ShowOptions) (layout, error) {
 			return number(of(r), humanize.Size(of(r)))
 		}}
 	}
+	title := ""
+	if slices.ContainsFunc(t.Memory, func(r row) bool { return r.Process != t.Memory[0].Process }) {
+		title = "process"
+	}
 	columns := []table.Column[row]{
 		{Key: "device", Title: "GPU", Cell: func(r *row) table.Cell { return id(int64(r.Device)) }},
+		{Key: "process", Title: title, Cell: func(r *row) table.Cell { return process(r.Process) }},
 		size("peak", "peak", func(r *row) int64 { return r.Peak }),
 		{Key: "percent", Unit: "percent", Title: "% of GPU", Legend: "of its memory", Cell: func(r *row) table.Cell {
 			return table.Known(r.Percent > 0, table.Float(r.Percent, 1))
@@ -199,8 +207,7 @@ func layoutProcesses(t *tables.Table, o ShowOptions) (layout, error) {
 			}
 			return id(int64(*r.Rank))
 		}},
-		{Key: "process", Title: "process",
-			Cell: func(r *row) table.Cell { return number(r.Process, traces.ProcessText(r.Process)) }},
+		{Key: "process", Title: "process", Cell: func(r *row) table.Cell { return process(r.Process) }},
 		{Key: "device", Title: "GPU", Cell: func(r *row) table.Cell { return id(int64(r.Device)) }},
 		table.Count("passes", "passes", func(r *row) int { return r.Passes }),
 		table.Time("from", "from us", "its first work, after the first of all processes",

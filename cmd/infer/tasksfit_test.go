@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -36,7 +37,7 @@ func someSamples(t *testing.T) string {
 				s := tasks.Sample{Variant: tasks.Tuned, Row: predict.Row{Machine: d.machine, Processor: d.device + " of " + d.machine, Device: d.device, Shape: fmt.Sprintf("n=%.0f", n),
 					Work: predict.Work{Task: task, DType: "float32", FLOPs: n, Bytes: 12 * n, Steps: 1, FloorUs: d.floor, Memory: d.memory}}}
 				if d.memory == predict.Pinned {
-					s.BytesIn, s.BytesOut = 8*n, 4*n
+					s.BytesIn, s.BytesOut = 8*n, map[string]float64{"vector.add": 4 * n, "reduce.sum": 4}[task]
 				}
 				for repeat := range 2 {
 					s.Repeat, s.Us = repeat+1, d.us*math.Exp(0.02*random.NormFloat64())
@@ -62,6 +63,9 @@ func TestTasksFit(t *testing.T) {
 	file := filepath.Join(dir, "model.json")
 	e := mustInfer(t, "tasks", "fit", dir, "-o", file)
 	contains(t, e.stdout, "fitted to 128 measurements of 64 shapes", "vector.add", "other tasks", "cpu", "cuda")
+	if slopes := regexp.MustCompile(`cuda +reduce\.sum .* -  +\d+\.\d+, - `); !slopes.MatchString(e.stdout) {
+		t.Errorf("results of 4 bytes have a slope, or inputs none:\n%s", e.stdout)
+	}
 	contains(t, e.stderr, "left out: 1 that other programs may have slowed", "; 1 without a floor", "infer: the model is in "+file+";")
 	f := require.Value(os.Open(file))(t)
 	defer f.Close()

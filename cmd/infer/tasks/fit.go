@@ -133,7 +133,8 @@ func writeModel(w io.Writer, m *predict.Model) {
 	table.Lines(w, table.Left, head, m.Laws, func(l predict.TaskLaw) string {
 		return fmt.Sprintf("%s\t%s\t%s\t%d\t%.2f\t%s\t%s\t%s\t%s\t%s\t%s", l.Device, cmp.Or(l.Task, "other tasks"), l.DType,
 			shapes[[3]string{l.Device, l.Task, l.DType}], l.Floor, orDash(l.StepUs), orDash(l.BaseUs),
-			transfers(l.PageableIn, l.PageableOut), transfers(l.PinnedIn, l.PinnedOut), factor(l.Spread), factor(l.Elsewhere))
+			slopes(m, &l, predict.Pageable, l.PageableIn, l.PageableOut), slopes(m, &l, predict.Pinned, l.PinnedIn, l.PinnedOut),
+			factor(l.Spread), factor(l.Elsewhere))
 	})
 }
 
@@ -144,11 +145,21 @@ func orDash(v float64) string {
 	return cli.Digits(v)
 }
 
-func transfers(in, out predict.Transfer) string {
-	if in == (predict.Transfer{}) && out == (predict.Transfer{}) {
-		return "-"
+// slopes writes what a MiB takes to the device and back, where the law is of copies of several sizes: one has no slope.
+func slopes(m *predict.Model, l *predict.TaskLaw, memory predict.Memory, in, out predict.Transfer) string {
+	sizes := [2]map[float64]bool{{}, {}}
+	for _, r := range m.Measured {
+		if predict.Kind(r.Device) == l.Device && r.Memory == memory && (l.Task == "" || l.Task == r.Task && l.DType == r.DType) {
+			sizes[0][r.BytesIn], sizes[1][r.BytesOut] = true, true
+		}
 	}
-	return cli.Digits(in.UsPerMiB) + ", " + cli.Digits(out.UsPerMiB)
+	text := []string{"-", "-"}
+	for i, t := range []predict.Transfer{in, out} {
+		if len(sizes[i]) > 1 {
+			text[i] = cli.Digits(t.UsPerMiB)
+		}
+	}
+	return cmp.Or(strings.TrimPrefix(strings.Join(text, ", "), "-, -"), "-")
 }
 
 // factor writes half the width of an interval of logarithms.

@@ -135,6 +135,10 @@ func TestAutoTakesTheCPU(t *testing.T) {
 	if len(records) != 2 || records[0].GPU || !(records[0].Measured.Decode > 0 && records[0].Predicted.Decode > 0) || records[0].Measured.Load != 0 {
 		t.Errorf("the history has %+v", records)
 	}
+	infer(with(short, "--device", "cpu", "--speculate", "lookup")...)
+	if drafted := keptRuns(t)[2]; !(drafted.Measured.Prefill > 0) || drafted.Measured.Decode != 0 {
+		t.Errorf("a run that drafted left %+v", drafted)
+	}
 	if e := infer(with(short, "--quiet")...); e.stderr != "" {
 		t.Errorf("--quiet: %s", e.stderr)
 	}

@@ -379,11 +379,12 @@ func (g *generateFlags) run(ctx context.Context, stdin io.Reader) error {
 		return err
 	}
 	// The times of a process that was stopped are not those of its passes.
-	// Those of drafts are not what --device auto plans.
-	if made := r.made; made > 0 && len(continued) == 0 && whole && r.Drafts == nil {
-		done := *o.Run
-		done.New = made
-		o.Remember(&done, s.Stats())
+	if made := r.made; made > 0 && len(continued) == 0 && whole {
+		done, took := *o.Run, s.Stats()
+		if done.New = made; r.Drafts != nil {
+			took.DecodeTime = 0 // it is not of the steps that --device auto plans
+		}
+		o.Remember(&done, took)
 	}
 	if interrupted {
 		return reportedError{runErr}

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/perf/benchmath"
 
+	"gpt2scope/internal/humanize"
 	"gpt2scope/weights"
 )
 
@@ -194,9 +195,9 @@ func (c *Computed) notes(r *Result) (notes []string) {
 	note(c.Shard.Count > 1, "This is part %d of %d of the experiment; 'infer layers merge' puts the parts together.",
 		c.Shard.Index, c.Shard.Count)
 	note(slices.ContainsFunc(r.Variants, deep) || slices.ContainsFunc(c.Predicted, deep),
-		"The model has %d layers; deeper variants run them again from the first. Their time is that of a deeper model as "+
+		"The model has %s; deeper variants run them again from the first. Their time is that of a deeper model as "+
 			"long as repeated weights do not come from a cache. Each repeated layer has its own KV cache, but its weights "+
-			"take memory only once.", c.Layers)
+			"take memory only once.", humanize.Count(c.Layers, "layer", "layers"))
 	note(has("prefill time", few) || has("decode time", few),
 		"A median of fewer than %d measurements has no 95 %% interval; "+
 			"the range from the least to the greatest is shown instead.",

@@ -55,7 +55,7 @@ func (m Machine) name(device string) string {
 	if device == OnGPU {
 		return m.GPU
 	}
-	return fmt.Sprintf("%s, %d threads", m.CPU, m.Threads)
+	return fmt.Sprintf("%s, %s", m.CPU, countOf(m.Threads, "thread"))
 }
 
 // Add adds what was measured now for a result.

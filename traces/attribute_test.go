@@ -374,7 +374,7 @@ func TestExamine(t *testing.T) {
 		"!1 range never ended":                 func(h *traces.Header, a *traces.Attribution) { a.OpenRanges = 1 },
 		"!1 step has no kernel":                func(h *traces.Header, a *traces.Attribution) { a.StepsWithoutWork = 1 },
 		"?1 kernel was launched outside":       func(h *traces.Header, a *traces.Attribution) { a.WithoutRange = 1 },
-		"?1 kernels began before":              func(h *traces.Header, a *traces.Attribution) { a.EarlyStarts, a.Earliest = 1, 20 },
+		"?1 kernel began before":               func(h *traces.Header, a *traces.Attribution) { a.EarlyStarts, a.Earliest = 1, 20 },
 		"!2 kernels began before":              func(h *traces.Header, a *traces.Attribution) { a.EarlyStarts, a.Earliest = 2, 40 },
 		"!2 steps are in none of the plans":    func(h *traces.Header, a *traces.Attribution) { a.StepsUnknown = 2 },
 		"!3 kernels belong to no step and":     func(h *traces.Header, a *traces.Attribution) { h.Recorder, a.Unattributed = traces.RecorderStamps, 3 },

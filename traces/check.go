@@ -83,8 +83,8 @@ func examine(h *Header, a Attribution, byStep bool) []Finding {
 		if u := h.Clock.Uncertainty; u >= 0 {
 			most, agree = u, fmt.Sprintf("; their uncertainty is %d ns", u)
 		}
-		add(a.Earliest > most, "%d kernels began before their launch did, by up to %d ns: the clocks of host and GPU disagree%s",
-			a.EarlyStarts, a.Earliest, agree)
+		add(a.Earliest > most, "%s before the launch did, by up to %d ns: the clocks of host and GPU disagree%s",
+			humanize.Count(a.EarlyStarts, "kernel began", "kernels began"), a.Earliest, agree)
 	}
 	if a.Ranges > 0 {
 		some(a.WithoutRange, false, "kernel was launched outside all ranges", "kernels were launched outside all ranges")

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"gpt2scope/internal/humanize"
 	"gpt2scope/traces"
 	"gpt2scope/traces/tables"
 	"gpt2scope/traces/window"
@@ -114,8 +115,8 @@ func Compare(a, b *traces.Trace, by tables.By, alpha float64, gpu int32) (*Compa
 		inA, inB = pa.stages(rowNames(by, pa, pb)), pb.stages(rowNames(by, pb, pa))
 		for i, s := range []*samples{inA, inB} {
 			if s.lost > 0 {
-				c.Notes = append(c.Notes, fmt.Sprintf("%s has work of steps (%d kernels) whose pass is not recorded; "+
-					"it is not compared", sideNames[i], s.lost))
+				c.Notes = append(c.Notes, fmt.Sprintf("%s has work of steps (%s) whose pass is not recorded; "+
+					"it is not compared", sideNames[i], humanize.Count(s.lost, "kernel", "kernels")))
 			}
 		}
 	}

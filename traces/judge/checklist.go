@@ -97,12 +97,16 @@ func transfers(r *Report, _ *tables.Table, c *Check, copying float64) {
 }
 
 func smallInputs(r *Report, _ *tables.Table, c *Check, latency float64) {
-	kernel, _ := r.value("kernel_median")
+	kernel, any := r.value("kernel_median")
 	starved, _ := r.value("starved_percent")
 	computing, _ := r.value("compute_percent")
+	if !any {
+		c.Answer, c.Evidence = Unknown, "no kernel ran"
+		return
+	}
 	c.Evidence = fmt.Sprintf("the median kernel takes %s us; ", us(kernel))
 	if latency == 0 {
-		c.Evidence += "the GPU always had work queued"
+		c.Evidence += "none was launched on an idle GPU"
 		return
 	}
 	c.Evidence += fmt.Sprintf("a launch on an idle GPU takes %s us until its kernel starts; "+

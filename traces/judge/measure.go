@@ -154,7 +154,7 @@ type measured struct {
 	waits              transfer // calls that wait for the GPU
 	waitedIn           *tally   // the calls, with the range around each
 	waitedBusy         int64    // the GPU works and the host waits for it
-	calls              int
+	calls              int      // of the whole recording: whether there are any
 	launches           []window.Launch
 	without            int // work without a recorded call
 	depth              float64
@@ -289,12 +289,11 @@ func directionOf(e *traces.Event) direction {
 func (m *measured) host() {
 	for i := range m.Events {
 		e := &m.Events[i]
-		own, ok := clip(e, m.at)
-		if !e.Kind.IsCall() || !ok || !m.Serves(e) {
+		if !e.Kind.IsCall() || !m.Serves(e) {
 			continue
 		}
 		m.calls++
-		if e.Wait != traces.WaitNone {
+		if own, ok := clip(e, m.at); ok && e.Wait != traces.WaitNone {
 			m.waits.add(0, own.Length())
 			m.waitedIn.add(inRange(m.Window, e), own.Length(), own.Length(), 1)
 		}
@@ -353,7 +352,11 @@ func (m *measured) sample() {
 	}
 	m.samples = map[string]float64{}
 	for name, mean := range means {
-		until(name, last[name].time+m.at.Length())
+		end := last[name].time + m.at.Length()
+		if traces.IsMemory(name) { // it is held until it is freed
+			end = m.at.To
+		}
+		until(name, end)
 		if v, ok := mean.over(m.at.Length()); ok {
 			m.samples[name] = v
 		}

@@ -150,6 +150,14 @@ func TestTogether(t *testing.T) {
 	if v, ok := require.Value(Measure(tr, -1))(t).value("memory_peak"); v != 150 || !ok {
 		t.Errorf("two processes hold %v bytes together, %v", v, ok)
 	}
+	launch, late := traces.Plain(traces.KindRuntime, traces.API(1, 1), "cudaLaunchKernel", 0, 5), traces.Plain(traces.KindKernel, traces.Stream(1, 0, 1, 7), "k", 20, 5)
+	launch.Correlation, late.Correlation = 1, 1
+	r := require.Value(Measure(fixtures.Trace(&traces.Header{}, launch, holds(1, 3, 100), late), -1))(t) // both are over when the GPU works
+	for key, want := range map[string]float64{"synchronisations": 0, "correlated_percent": 100, "memory_peak": 100} {
+		if v, ok := r.value(key); v != want || !ok {
+			t.Errorf("%s is %v (%v), not %v", key, v, ok, want)
+		}
+	}
 	if r, err := Measure(samples.Load(t, "eager.sqlite"), -1); err != nil || len(r.Notes) != 0 {
 		t.Errorf("one process: %q, %v", r.Notes, err)
 	}

@@ -170,8 +170,8 @@ func (b *benchFlags) run(c *cobra.Command, m *cli.ModelFlags) (err error) {
 		}
 	}
 	return cli.Print(c, b.json, out, func(w io.Writer) {
-		fmt.Fprintf(w, "%s, %s\nmedian %.4f ms (80%% within %.4f to %.4f ms, %d passes)",
-			o.Model.Name, describe(phase, past), out.Median, out.P10, out.P90, len(result.All))
+		fmt.Fprintf(w, "%s, %s\nmedian %.4f ms (80%% within %.4f to %.4f ms, %s)",
+			o.Model.Name, describe(phase, past), out.Median, out.P10, out.P90, humanize.Count(len(result.All), "pass", "passes"))
 		fmt.Fprintf(w, " | %.0f tokens/s | %.1f GFLOP/s, %.2f GB/s of the least bytes | %s\n",
 			cli.PerSecond(float64(b.batch*phase.Tokens), result.Median), out.GFLOPs, out.GBs, o.Setting())
 		if words := cli.WaitedWords(out.Waited); words != "" {

@@ -318,7 +318,7 @@ def start_and_memory(args: argparse.Namespace, letter: str, model: pathlib.Path,
             if engine not in engines[dtype]:
                 continue
             if letter == "A":
-                command = ([str(args.infer), "-p", "ROMEO:", "-n", "2", "--layers", "all", "--json", "--device", "cpu", "--dtype", dtype,
+                command = ([str(args.infer), "-m", str(model), "-p", "ROMEO:", "-n", "2", "--layers", "all", "--json", "--device", "cpu", "--dtype", dtype,
                             "--threads", str(args.threads)] if engine == "infer" else bare + [str(gguf), "6", str(args.threads)])
                 outputs = [subprocess.run(command, capture_output=True, text=True, check=True).stdout for _ in range(5)]
                 found[f"{engine} {dtype} start"] = [

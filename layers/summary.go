@@ -121,10 +121,11 @@ func (r *Result) Sentence() string {
 		return ""
 	}
 	text := "Each layer costs " + strings.Join(costs, " and ")
-	if gain := -change("bits per byte"); math.Abs(gain) <= math.MaxFloat64 {
-		text += fmt.Sprintf(", and gains %.2g bits a byte of the text", gain)
-	} else if gain := -change("bits per token"); math.Abs(gain) <= math.MaxFloat64 {
-		text += fmt.Sprintf(", and gains %.2g bits a token against the whole model", gain)
+	for _, bits := range [][2]string{{"bits per byte", "byte of the text"}, {"bits per token", "token against the whole model"}} {
+		if more := change(bits[0]); math.Abs(more) <= math.MaxFloat64 {
+			text += fmt.Sprintf(", and %s %.2g bits a %s", map[bool]string{true: "loses", false: "gains"}[more > 0], math.Abs(more), bits[1])
+			break
+		}
 	}
 	return text + " (on average, from the first depth to the last)."
 }
@@ -211,9 +212,9 @@ func (c *Computed) notes(r *Result) (notes []string) {
 	}
 	note(slices.ContainsFunc(r.Fits, func(f Fit) bool { return len(f.Depths) == 3 }),
 		"A line that is fitted to three depths has one degree of freedom: its intervals are wide.")
-	note(has("bits per token", nil), "Bits per token are of %d tokens that the whole model of %d layers writes at "+
+	note(has("bits per token", nil), "Bits per token are of %d tokens that the whole model of %s writes at "+
 		"temperature 1 with seed %d: it needs the fewest, but for chance. Agreement is the share of them where a depth "+
-		"finds the same token most likely as the whole model.", c.Window, c.Layers, c.Seed)
+		"finds the same token most likely as the whole model.", c.Window, humanize.Count(c.Layers, "layer", "layers"), c.Seed)
 	note(has("draft time", nil), "Draft time is that of a token of the whole model while a depth drafts: drafts are "+
 		"those of a pass, tokens a pass what comes of it. Of the whole depth it is the time without drafts. It is of the "+
 		"most likely tokens after a text of the model's own, not after as many tokens as decode time; where tokens are "+

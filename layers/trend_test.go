@@ -116,6 +116,9 @@ func TestSentence(t *testing.T) {
 		"(on average, from the first depth to the last)."; got != want {
 		t.Error(got)
 	}
+	if r.Variants[1] = of(6, 52, 2.1, 0.6); !strings.Contains(r.Sentence(), "and loses 0.02 bits a token") {
+		t.Error(r.Sentence())
+	}
 	r.Variants[1] = of(6, math.Inf(1), math.NaN(), math.Inf(1))
 	if r.Fits = nil; r.Sentence() != "" {
 		t.Error(r.Sentence())

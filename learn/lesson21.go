@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"gpt2scope/internal/humanize"
 	"gpt2scope/traces/tables"
 )
 
@@ -60,8 +61,10 @@ func judgeLaunch(d Data) Finding {
 		exact("warps of a block", "", v("warps")), exact("threads without an element", "", idle),
 		exact("blocks that an SM holds", "", perSM), exact("blocks that the GPU holds: a wave", "", at),
 		exact("waves", "", v("waves")), exact("empty part of the last wave: the tail", "%", v("tail"))}}
-	f.Text = fmt.Sprintf("%s threads are launched, and %s run at once: %s on %s SMs, each of which holds at most %s, limited by %s.",
-		count(blocks*block), count(min(at, blocks)*block), countOf(int(min(at, blocks)), "block"), count(sms), count(perSM), d.text(ofLaunch, "limit"))
+	together := min(at, blocks)
+	f.Text = fmt.Sprintf("%s launched, and %s at once: %s on %s, each of which holds at most %s, limited by %s.",
+		humanize.Count(int(blocks*block), "thread is", "threads are"), humanize.Count(int(together*block), "runs", "run"),
+		countOf(int(together), "block"), countOf(int(min(sms, together)), "SM"), count(perSM), d.text(ofLaunch, "limit"))
 	f.Lines = drawLaunch(n, block, blocks, at, sms)
 	return f.decide(rule{Refuted, blocks > at, "The others wait until a block ends."},
 		rule{Shown, true, "This grid is small enough. One that is larger waits."})

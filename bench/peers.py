@@ -113,7 +113,7 @@ def main() -> None:
                     if round > 0 and now + (now - start) / round > 60 * args.minutes * done / parts:
                         break
                     start = now if round == 0 else start
-                    turn = round % max(1, len(engines[dtype]))
+                    turn = (round + done) % max(1, len(engines[dtype]))
                     for engine in engines[dtype][turn:] + engines[dtype][:turn]:
                         note(f"{letter} {dtype}, round {round + 1} of {args.rounds}: {engine}")
                         if engine == "infer":

@@ -79,7 +79,6 @@ def main() -> None:
     parser.add_argument("--peers", default=",".join(p for p in PEERS if p != "torch-onednn" or not mkl_is_fast()),
                         help=f"peers to measure, of {', '.join(PEERS)} (default all; torch-onednn only on AMD's CPUs, "
                              "where PyTorch's MKL is slow)")
-    parser.add_argument("--no-infer", action="store_true", help="do not time infer (which still exports the models C and D)")
     parser.add_argument("--json", type=pathlib.Path, help="write the results to this file as well")
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "build" / f"{datetime.date.today()}-bench-peers.txt",
                         help="write the output to this file as well (default build/DATE-bench-peers.txt)")
@@ -88,7 +87,7 @@ def main() -> None:
     chosen, dtypes = args.peers.split(","), args.dtypes.split(",")
     if not set(chosen) <= set(PEERS) or not set(dtypes) <= set(DTYPES) or not set(args.only) <= set(GEOMETRIES):
         parser.error(f"--peers takes {', '.join(PEERS)}, --dtypes {', '.join(DTYPES)}, --only {''.join(GEOMETRIES)}")
-    engines = {d: ([] if args.no_infer else ["infer"]) + [p for p in chosen if p in DTYPES[d]] for d in dtypes}
+    engines = {d: ["infer"] + [p for p in chosen if p in DTYPES[d]] for d in dtypes}
     torch.set_num_threads(args.threads)
     args.out.parent.mkdir(parents=True, exist_ok=True)
     sys.stdout = Tee(sys.stdout, args.out.open("w"))
@@ -113,7 +112,7 @@ def main() -> None:
                     if round > 0 and now + (now - start) / round > 60 * args.minutes * done / parts:
                         break
                     start = now if round == 0 else start
-                    turn = (round + done) % max(1, len(engines[dtype]))
+                    turn = (round + done) % len(engines[dtype])
                     for engine in engines[dtype][turn:] + engines[dtype][:turn]:
                         note(f"{letter} {dtype}, round {round + 1} of {args.rounds}: {engine}")
                         if engine == "infer":
@@ -128,12 +127,10 @@ def main() -> None:
             others |= start_and_memory(args, letter, model, case, engines)
 
     for dtype in dtypes:
-        if engines[dtype]:
-            print_table(dtype, cases, runs[dtype], engines[dtype])
+        print_table(dtype, cases, runs[dtype], engines[dtype])
     print_others(others)
     print_ties(runs)
-    if not args.no_infer:
-        versions["infer"] = subprocess.run([args.infer, "--version"], capture_output=True, text=True).stdout.strip().removeprefix("infer ")
+    versions["infer"] = subprocess.run([args.infer, "--version"], capture_output=True, text=True).stdout.strip().removeprefix("infer ")
     print("\nversions: " + ", ".join(f"{PEERS.get(e, e)} {v}" for e, v in versions.items()) + f"; load at the end {os.getloadavg()[0]:.1f}")
     if args.json:
         args.json.write_text(json.dumps({
@@ -267,8 +264,7 @@ def print_table(dtype: str, cases: dict[str, Case], runs: dict, engines: list[st
     """A row for each work: infer, its floor, the fastest peer; then every engine's times."""
     print(f"\n{dtype}, median ms over processes")
     peers = [e for e in engines if e != "infer"]
-    compared = "infer" in engines and peers
-    if compared:
+    if peers:
         print(f"{'':28}{'floor':>9}{'infer':>9}{'% of floor':>12}   {'fastest peer':27}{'infer / peer':>13}{'lowest':>8}")
         for letter, work, times in rows(cases, runs):
             floor = min(r["floor_ms"] for r in runs[letter][work]["infer"])

@@ -52,6 +52,7 @@ func All() []Entry { return slices.Clone(all()) }
 var (
 	layer    = lazyregexp.New(`^h\.[^.]+\.`)
 	versions = lazyregexp.New(`(_v\d+|_ptsz|_ptds)+$`) // of functions of CUDA: cuMemAlloc_v2
+	unit     = lazyregexp.New(` (us|ms|%|MiB)$`)       // at the end of a column's heading
 	ways     = lazyregexp.New(`\..*$`)                 // in which a metric is summed: dram__throughput.avg
 )
 
@@ -76,7 +77,7 @@ func (e Entry) Matches(name string) bool {
 }
 
 // Find returns the entries, out of some, that explain a name. Of kernels, whose names say several things, an entry that
-// matches by a part of what another one matches by is left out.
+// matches by a part of what another one matches by is left out. A heading is found without its unit, too.
 func Find(entries []Entry, name string) []Entry {
 	name = strings.TrimSpace(name)
 	var found []Entry
@@ -84,6 +85,9 @@ func Find(entries []Entry, name string) []Entry {
 		if e.Matches(name) {
 			found = append(found, e)
 		}
+	}
+	if short := unit().ReplaceAllString(name, ""); len(found) == 0 && short != name {
+		return Find(entries, short)
 	}
 	return slices.DeleteFunc(slices.Clone(found), func(e Entry) bool {
 		return slices.ContainsFunc(found, func(other Entry) bool { return e.isPartOf(other, name) })

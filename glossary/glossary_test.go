@@ -45,7 +45,7 @@ func TestFind(t *testing.T) {
 		"dram__throughput.avg.pct_of_peak_sustained_elapsed": "is the traffic", "dram_throughput": "is the traffic",
 		"--openmp-tracking=true": "is no option", "aten::_scaled_dot_product_efficient_attention": "attends",
 		"Memcpy DtoH (Device -> Pageable)": "copies memory of the GPU", "OOM": "is the error", " nvcc ": "is CUDA's compiler",
-		"zebra": "",
+		"floor us": "is the least time", "busy us": "is the time in which", "zebra": "",
 	} {
 		found := Find(all(), name)
 		var parts []string

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -25,6 +26,26 @@ func TestExplain(t *testing.T) {
 	checkFailure(t, infer(t, "explain", "zebra"), exitFailure, "'infer explain' lists")
 	checkFailure(t, infer(t, "explain", "--set", "full"), exitUsage, "without its dashes: infer explain set\n")
 	checkFailure(t, infer(t, "explain", "cuda_of_the_future"), exitFailure, "nothing is known of cuda_of_the_future", "near it: CUDA")
+}
+
+// The headings of tables are explained.
+func TestExplainsHeadings(t *testing.T) {
+	numbers := regexp.MustCompile(`\d\.\d\d`)
+	for _, args := range []string{"eager", "persistent", "eager --by kernel", "bad --by op", "bad --by range", "bad --by process"} {
+		seen := 0
+		for line := range strings.Lines(mustInfer(t, append([]string{"trace", "show", "--columns", "all"}, strings.Fields("sample:"+args)...)...).stdout) {
+			for _, heading := range strings.Split(strings.TrimSpace(line), "  ") {
+				if heading = strings.TrimSpace(heading); strings.HasPrefix(line, "  ") && !numbers.MatchString(line) && heading != "" && heading != "Name" {
+					if seen++; len(glossary.Find(explanations(), heading)) == 0 {
+						t.Errorf("%s: %q is not explained", args, heading)
+					}
+				}
+			}
+		}
+		if seen < 4 {
+			t.Errorf("%s: %d headings", args, seen)
+		}
+	}
 }
 
 // docs/glossary.md is what 'infer explain' knows; -update writes it.

@@ -19,8 +19,8 @@ func (s *summary) notes(t *Table) []string {
 	if len(t.Passes) > 0 {
 		text := described(h, t.Passes)
 		if n := t.WarmUp.Count; n > 0 {
-			out := "left out"
-			if s.of == allWork {
+			out, whole := "left out", s.of == allWork || s.of == allRun
+			if whole {
 				out = "counted in"
 			}
 			text += fmt.Sprintf("; warm-up is %s: %s", out, passes(n))
@@ -29,12 +29,12 @@ func (s *summary) notes(t *Table) []string {
 			}
 			beside := 0
 			for _, e := range s.WarmUp {
-				if s.of != allWork && s.from <= e.Time && e.Time < s.to {
+				if !whole && s.from <= e.Time && e.Time < s.to {
 					beside++
 				}
 			}
 			if beside > 0 {
-				text += fmt.Sprintf(", but for %d beside the passes of another process", beside)
+				text += fmt.Sprintf(", but for %d among the passes that count", beside)
 			}
 		}
 		add("passes: %s", text)

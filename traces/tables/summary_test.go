@@ -459,8 +459,9 @@ func TestNotes(t *testing.T) {
 	step := inPass(traces.KindStep, traces.Thread(700, 701), 3, 0, 0, 100)
 	step.Plan = 1
 	events := []traces.Event{warm, passAt(9, -90, -50, 0), prefill, step, passAt(1, 100, 200, 6), inPass(traces.KindStep, traces.Thread(700, 701), 1, 0, 100, 200), passAt(2, 200, 300, 7)}
+	by := ByStage
 	notes := func() string {
-		table := require.Value(Summarize(fixtures.Trace(h, events...), ByStage, -1))(t)
+		table := require.Value(Summarize(fixtures.Trace(h, events...), by, -1))(t)
 		return strings.Join(table.Notes, "\n")
 	}
 	fixtures.Says(t, "", notes(),
@@ -480,6 +481,10 @@ func TestNotes(t *testing.T) {
 		h.Plans[i].Steps = []traces.Step{{Tag: 0, Name: "x"}, {Tag: 1, Name: "y"}}
 	}
 	fixtures.Says(t, "", notes(), "does not say what steps cost")
+	events = append(events, traces.Plain(traces.KindRange, traces.Thread(700, 701), "warm-up", 310, 50), passAt(10, 320, 350, 0), passAt(11, 400, 500, 8))
+	fixtures.Says(t, "", notes(), "3 decode steps; warm-up is left out: 2 passes, 0.000 ms, but for 1 among the passes that count\n")
+	by = ByRange
+	fixtures.Says(t, "", notes(), "warm-up is counted in: 2 passes, 0.000 ms\n", "whole recording")
 }
 
 // TestCPUTraceOfPyTorch: a trace of PyTorch's profiler without a GPU has neither stages nor kernels, so its table is by

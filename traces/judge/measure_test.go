@@ -161,6 +161,9 @@ func TestTogether(t *testing.T) {
 	if r, err := Measure(samples.Load(t, "eager.sqlite"), -1); err != nil || len(r.Notes) != 0 {
 		t.Errorf("one process: %q, %v", r.Notes, err)
 	}
+	if r, err := Measure(samples.Load(t, "graph.sqlite"), -1); err != nil || r.Passes != 8 || r.WarmUpPasses != 0 {
+		t.Errorf("%d passes, and %d of warm-up before them, not 8 and none: its graph is captured after the first, %v", r.Passes, r.WarmUpPasses, err)
+	}
 	if r, err := Measure(samples.Load(t, "pytorch/bad.sqlite"), -1); err != nil || r.PassesFrom != window.FromRepetition || r.Passes != 7 || r.WarmUpPasses != 1 {
 		t.Errorf("%d passes and %d of warm-up, not the 7 and 1 that are steady of the 8 that ran: %v", r.Passes, r.WarmUpPasses, err)
 	}

@@ -56,7 +56,9 @@ func (w *Window) findSteady() Steady {
 			s.Passes = append(s.Passes, p.Time)
 		}
 		for _, e := range w.WarmUp {
-			s.WarmUp = append(s.WarmUp, Interval{e.Time, e.End()})
+			if e.Time < s.From {
+				s.WarmUp = append(s.WarmUp, Interval{e.Time, e.End()})
+			}
 		}
 		return s
 	}

@@ -62,6 +62,10 @@ func TestSentence(t *testing.T) {
 		"The stage that took the most is h.N.mlp.c_fc of the decode step, over 2 layers: 280 ns (28.0 %)." {
 		t.Errorf("the summary is %q", got)
 	}
+	table.Rows = append(table.Rows, tables.Row{Kind: tables.RowIdle, Name: tables.IdleHost, Exclusive: 500}) // half of it is not most of it
+	if got := strings.ReplaceAll(sentence(table, stages(table)), nbsp, " "); !strings.Contains(got, ", the largest part of it because of synchronisation between threads: 500 ns") {
+		t.Errorf("the summary with two causes of idle time is %q", got)
+	}
 	// Kernels of one name are one, whatever their launch shape.
 	kernels := &tables.Table{Window: &window.Window{Trace: &traces.Trace{Header: &traces.Header{}}}, By: tables.ByKernel, Wall: 100, Rows: []tables.Row{{Kind: tables.RowWork, Name: "a", Exclusive: 40, Shape: &tables.Shape{}}, {Kind: tables.RowWork, Name: "b", Exclusive: 30},
 		{Kind: tables.RowWork, Name: "b", Exclusive: 30, Shape: &tables.Shape{Registers: 40}}}}

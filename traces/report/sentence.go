@@ -71,7 +71,11 @@ func sentence(t *tables.Table, rows []stage) string {
 		if longest == idle {
 			fmt.Fprintf(&b, " because of %s.", cmp.Or(causes[cause], cause))
 		} else {
-			fmt.Fprintf(&b, " most of it because of %s: %s.", cmp.Or(causes[cause], cause), part(longest))
+			share := "most"
+			if 2*longest <= idle {
+				share = "the largest part"
+			}
+			fmt.Fprintf(&b, " %s of it because of %s: %s.", share, cmp.Or(causes[cause], cause), part(longest))
 		}
 	}
 	if name, copied, in := copiesOf(t); copied > kernels {

@@ -26,7 +26,7 @@ func TestTraceAdvise(t *testing.T) {
 			t.Fatalf("the table lacks %+v:\n%s", h, out)
 		}
 	}
-	contains(t, out, "1 finding could gain less than 1 %", "% of wall", "! floor: ")
+	contains(t, out, "--all shows 1 finding that could gain less than 1 %.", "% of wall", "! floor: ")
 
 	// A kernel alone: nothing to find. It has no call, so that shares are withheld.
 	contains(t, mustInfer(t, "trace", "advise", lostKernel(t)).stdout, "No rule found a bottleneck.", "! shares are withheld")

@@ -169,7 +169,7 @@ func printAdvice(b io.Writer, advice *judge.Advice, all int) {
 		fmt.Fprintf(b, "\nNo finding could gain %d %% of the wall time; --all shows %s.\n",
 			judge.WorthPercent, cli.Count(all, "smaller one"))
 	case len(advice.Hints) < all:
-		fmt.Fprintf(b, "\n%s could gain less than %d %%; --all shows them.\n",
+		fmt.Fprintf(b, "\n--all shows %s that could gain less than %d %%.\n",
 			cli.Count(all-len(advice.Hints), "finding"), judge.WorthPercent)
 	}
 	if len(advice.Notes) > 0 {

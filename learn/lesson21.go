@@ -62,7 +62,7 @@ func judgeLaunch(d Data) Finding {
 		exact("blocks that an SM holds", "", perSM), exact("blocks that the GPU holds: a wave", "", at),
 		exact("waves", "", v("waves")), exact("empty part of the last wave: the tail", "%", v("tail"))}}
 	together := min(at, blocks)
-	f.Text = fmt.Sprintf("%s launched, and %s at once: %s on %s, each of which holds at most %s, limited by %s.",
+	f.Text = fmt.Sprintf("%s launched, and %s at once: %s on %s; an SM holds at most %s, limited by %s.",
 		humanize.Count(int(blocks*block), "thread is", "threads are"), humanize.Count(int(together*block), "runs", "run"),
 		countOf(int(together), "block"), countOf(int(min(sms, together)), "SM"), count(perSM), d.text(ofLaunch, "limit"))
 	f.Lines = drawLaunch(n, block, blocks, at, sms)

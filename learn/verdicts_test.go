@@ -743,8 +743,8 @@ func TestLaunch(t *testing.T) {
 		"one thread": {launch(1, 1), Shown}, "nothing": {Data{{Case: ofLaunch, Quantity: "size", Value: 1}}, Unknown},
 	})
 	f := judgeLaunch(launch(1000, 256))
-	says(t, f, "1,024 threads are launched, and 1,024 run at once: 4 blocks on 4 SMs, each of which holds at most 8, limited by warps.")
-	says(t, judgeLaunch(launch(1, 1)), "1 thread is launched, and 1 runs at once: 1 block on 1 SM, each")
+	says(t, f, "1,024 threads are launched, and 1,024 run at once: 4 blocks on 4 SMs; an SM holds at most 8, limited by warps.")
+	says(t, judgeLaunch(launch(1, 1)), "1 thread is launched, and 1 runs at once: 1 block on 1 SM; an SM holds at most 32, limited by blocks")
 	if want := []string{"block 0: elements 0 to 255; its warps have 0 to 31, 32 to 63, ...", "block 1: elements 256 to 511", "block 3: elements 768 to 999, and 24 threads without one", "",
 		"wave 1 [#.......................................] 4 blocks, on 4 SMs"}; !slices.Equal(f.Lines[2:], want) {
 		t.Errorf("%q", f.Lines)

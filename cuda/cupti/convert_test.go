@@ -28,8 +28,8 @@ func decode(tag uint64) (phase, step int32, pass uint64) {
 // gpu stands for an engine and a GPU: a step launches kernels, and they end in another order than they began.
 type gpu struct {
 	c    *fake.Control
-	now  uint64
-	late []fake.Work // work whose records come later
+	now  int64
+	late []cupti.Record // work whose records come later
 	rand *rand.Rand
 }
 
@@ -38,7 +38,7 @@ var steps = [][]string{{"embed"}, {"norm", "gemm_a", "gemm_b"}, {"attention", "c
 
 func (g *gpu) kernel(name string, correlation, node uint64) {
 	g.now += 1000
-	w := fake.Work{Kind: int(cupti.KindKernel), Name: name, Context: 1, Stream: 13, Correlation: correlation, Node: node, Start: g.now, End: g.now + 800,
+	w := cupti.Record{Kind: cupti.KindKernel, Name: name, Context: 1, Stream: 13, Correlation: correlation, Node: node, Start: g.now, End: g.now + 800,
 		Grid: [3]int32{1, 1, 1}, Block: [3]int32{128, 1, 1}}
 	if g.rand.IntN(3) == 0 { // such as one that CUPTI's own thread notices later
 		g.late = append(g.late, w)

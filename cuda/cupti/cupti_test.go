@@ -96,7 +96,7 @@ func TestRecords(t *testing.T) {
 		t.Run(fmt.Sprint(version), func(t *testing.T) {
 			rec, c := open(t, version, cupti.Options{})
 			must(t, rec.Start())
-			if !c.SystemThreads() || c.AllSyncs() {
+			if c.SystemThreads == 0 || c.AllSyncs != 0 {
 				t.Error("thread ids are not the system's, or queries are recorded")
 			}
 			kernel := cupti.Record{Kind: cupti.KindKernel, Start: 1 << 40, End: 1<<40 + 1500, Name: "_Z4gemvIfEvPT_", Device: 1, Context: 2, Stream: 13, Correlation: 1 << 31,
@@ -109,7 +109,7 @@ func TestRecords(t *testing.T) {
 			overhead := cupti.Record{Kind: cupti.KindOverhead, Start: 11, End: 12, Correlation: 7, Detail: 2 << 16, Process: 31, Thread: 32}
 			all := []cupti.Record{kernel, memcpy, peer, memset, sync, overhead, kernel}
 			for _, r := range all {
-				c.Record(work(r))
+				c.Record(r)
 			}
 			got := read(t, rec, false)
 			if len(got) != len(all) {
@@ -125,14 +125,6 @@ func TestRecords(t *testing.T) {
 			}
 		})
 	}
-}
-
-// work is what happened on the GPU, for a record.
-func work(r cupti.Record) fake.Work {
-	return fake.Work{Kind: int(r.Kind), Device: r.Device, Context: r.Context, Stream: r.Stream, Start: uint64(r.Start), End: uint64(r.End),
-		Correlation: r.Correlation, Node: r.Node, Bytes: r.Bytes, Name: r.Name, Grid: r.Grid, Block: r.Block,
-		Registers: r.Registers, StaticShared: r.StaticShared, DynamicShared: r.DynamicShared, Process: r.Process, Thread: r.Thread,
-		Detail: r.Detail, Copy: r.CopyKind, From: r.From, To: r.To}
 }
 
 // TestTags: a call has the tag that is pushed last on its thread, or none; another program's external ids are left
@@ -207,7 +199,7 @@ func TestFull(t *testing.T) {
 	seen, dropped := map[uint64]bool{}, int64(0)
 	for round := range uint64(5) {
 		for i := range uint64(500) {
-			c.Record(fake.Work{Kind: int(cupti.KindKernel), Start: 1, End: 2, Correlation: 500*round + i + 1, Name: "k"})
+			c.Record(cupti.Record{Kind: cupti.KindKernel, Start: 1, End: 2, Correlation: 500*round + i + 1, Name: "k"})
 		}
 		for _, r := range read(t, rec, false) {
 			if seen[r.Correlation] {
@@ -224,8 +216,8 @@ func TestFull(t *testing.T) {
 		}
 		dropped = now
 	}
-	if c.Dirty() != 0 {
-		t.Errorf("%d buffers were given out that were not of zeros", c.Dirty())
+	if c.Dirty != 0 {
+		t.Errorf("%d buffers were given out that were not of zeros", c.Dirty)
 	}
 }
 
@@ -233,7 +225,7 @@ func TestFull(t *testing.T) {
 func TestIncomplete(t *testing.T) {
 	rec, c := open(t, 130001, cupti.Options{})
 	must(t, rec.Start())
-	c.Record(fake.Work{Kind: int(cupti.KindKernel), Start: 10, End: 0, Correlation: 1, Name: "k"})
+	c.Record(cupti.Record{Kind: cupti.KindKernel, Start: 10, End: 0, Correlation: 1, Name: "k"})
 	if got := read(t, rec, false); len(got) != 0 {
 		t.Fatalf("%d records before the work ended", len(got))
 	}
@@ -313,8 +305,8 @@ func TestEnds(t *testing.T) {
 	c.Call(false, 211, 1, 2)
 	must(t, rec.Start())
 	must(t, rec.Start()) // twice is once
-	if c.Enabled() != 9 {
-		t.Errorf("%d kinds are enabled, want 9", c.Enabled())
+	if c.Enabled != 9 {
+		t.Errorf("%d kinds are enabled, want 9", c.Enabled)
 	}
 	c.Call(false, 211, 3, 4)
 	must(t, rec.Stop())
@@ -322,11 +314,11 @@ func TestEnds(t *testing.T) {
 	if got := rec.Records(); len(got) != 1 || got[0].Start != 3 {
 		t.Errorf("records are %+v", got)
 	}
-	if c.Enabled() != 0 || !c.Subscribed() {
-		t.Errorf("%d kinds are enabled after Stop, subscribed %v", c.Enabled(), c.Subscribed())
+	if c.Enabled != 0 || c.Subscribed == 0 {
+		t.Errorf("%d kinds are enabled after Stop, subscribed %v", c.Enabled, c.Subscribed != 0)
 	}
 	must(t, rec.Start())
-	for i := range uint64(3) {
+	for i := range int64(3) {
 		c.Call(false, 211, 7, 8+i)
 	}
 	must(t, rec.Flush(false))
@@ -335,7 +327,7 @@ func TestEnds(t *testing.T) {
 	}
 	must(t, rec.Close())
 	must(t, rec.Close())
-	if c.Subscribed() || c.Enabled() != 0 {
+	if c.Subscribed != 0 || c.Enabled != 0 {
 		t.Error("still subscribed after Close")
 	}
 	if list := rec.Records(); len(list) != 0 {
@@ -372,8 +364,8 @@ func TestLateBuffers(t *testing.T) {
 			c.Complete() // while none is open
 		}
 	}
-	if c.Dirty() != 0 {
-		t.Errorf("%d buffers were given out that were not of zeros", c.Dirty())
+	if c.Dirty != 0 {
+		t.Errorf("%d buffers were given out that were not of zeros", c.Dirty)
 	}
 }
 
@@ -393,7 +385,7 @@ func TestBusy(t *testing.T) {
 	}
 	c.Fail("cuptiSubscribe", 39)
 	check("another subscriber", "subscriber", "Nsight Systems", "steps aside")
-	if c.NamesSubscriber() {
+	if c.NamesSubscriber != 0 {
 		check("another subscriber", "CUPTI for a profiler")
 	}
 	c.Fail("", 0)
@@ -428,8 +420,8 @@ func TestRefused(t *testing.T) {
 			if err == nil || errors.Is(err, cupti.ErrUnavailable) != v.known || !strings.Contains(err.Error(), v.want) {
 				t.Fatalf("error is %v", err)
 			}
-			if strings.Contains(err.Error(), "\n") || c.Enabled() != 0 {
-				t.Errorf("%d kinds stay enabled after %q", c.Enabled(), err)
+			if strings.Contains(err.Error(), "\n") || c.Enabled != 0 {
+				t.Errorf("%d kinds stay enabled after %q", c.Enabled, err)
 			}
 		})
 	}
@@ -453,7 +445,7 @@ func TestOpenFails(t *testing.T) {
 		if _, err := cupti.Open(cupti.Options{}); !errors.Is(err, cupti.ErrUnavailable) || !strings.Contains(err.Error(), "driver") {
 			t.Errorf("%s fails: error is %v", call, err)
 		}
-		if c.Subscribed() {
+		if c.Subscribed != 0 {
 			t.Fatalf("%s fails: still subscribed", call)
 		}
 	}

@@ -48,7 +48,7 @@ func (child) Fatalf(format string, a ...any) { panic(fmt.Sprintf(format, a...)) 
 type gpu struct {
 	fake.Program
 	c   *fake.Control
-	now uint64
+	now int64
 }
 
 // start starts CUDA with a CUPTI of a version, in which a call fails.
@@ -59,10 +59,10 @@ func (g *gpu) start(version uint32, failing string, code int) {
 }
 
 // clock is the fake's, 7 s behind CLOCK_MONOTONIC.
-func clock() uint64 {
+func clock() int64 {
 	var t unix.Timespec
 	unix.ClockGettime(unix.CLOCK_MONOTONIC, &t)
-	return uint64(t.Nano()) - 7e9
+	return t.Nano() - 7e9
 }
 
 // kernel launches a kernel that takes a microsecond.
@@ -71,7 +71,7 @@ func (g *gpu) kernel(name string) {
 	}
 	g.now = clock()
 	id := g.c.Call(false, 211, g.now, g.now+10)
-	g.c.Record(fake.Work{Kind: int(cupti.KindKernel), Device: 0, Context: 1, Stream: 7, Start: g.now + 2000, End: g.now + 3000,
+	g.c.Record(cupti.Record{Kind: cupti.KindKernel, Device: 0, Context: 1, Stream: 7, Start: g.now + 2000, End: g.now + 3000,
 		Correlation: id, Name: name, Grid: [3]int32{2, 1, 1}, Block: [3]int32{32, 1, 1}, Registers: 16})
 }
 
@@ -85,19 +85,19 @@ var programs = map[string]func(*gpu){
 	"all": func(g *gpu) {
 		g.start(130001, "", 0)
 		g.NVTX()
-		g.c.Record(fake.Work{Kind: int(cupti.KindDevice), Name: "Fake GPU", Bytes: 1 << 30})
-		g.c.Record(fake.Work{Kind: int(cupti.KindDevice), Device: 1, Name: "GPU that the program cannot see"})
+		g.c.Record(cupti.Record{Kind: cupti.KindDevice, Name: "Fake GPU", Bytes: 1 << 30})
+		g.c.Record(cupti.Record{Kind: cupti.KindDevice, Device: 1, Name: "GPU that the program cannot see"})
 		for i := range 30 {
 			g.Range("step", func() {
 				g.Range("first", func() { g.kernel("_Z3addPf") })
 				g.kernel("mul")
-				g.c.Record(fake.Work{Kind: int(cupti.KindMemory), Detail: uint32(1 + i%2), From: 3, Bytes: 1000, Start: g.now})
+				g.c.Record(cupti.Record{Kind: cupti.KindMemory, Detail: uint32(1 + i%2), From: 3, Bytes: 1000, Start: g.now})
 			})
 		}
 		g.c.Call(false, getDevice, g.now+4000, g.now+5000)
 		g.c.Call(false, 502, g.now+5000, g.now+6000) // __cudaPushCallConfiguration
 		id := g.c.Call(false, 311, g.now+6000, g.now+7000)
-		g.c.Record(fake.Work{Kind: int(cupti.KindGraph), Start: g.now + 8000, End: g.now + 9000, Correlation: id, Stream: 7, Context: 1})
+		g.c.Record(cupti.Record{Kind: cupti.KindGraph, Start: g.now + 8000, End: g.now + 9000, Correlation: id, Stream: 7, Context: 1})
 		g.Wide(wide)
 		g.Fork("warm-up")
 		time.Sleep(20 * time.Millisecond)
@@ -106,14 +106,14 @@ var programs = map[string]func(*gpu){
 		g.start(future, "", 0)
 		g.kernel("k")
 		g.c.Call(false, getDevice, g.now+4000, g.now+5000)
-		g.c.Record(fake.Work{Kind: int(cupti.KindKernel), Correlation: g.c.Call(false, 211, clock(), clock()+10), Name: "without times"})
+		g.c.Record(cupti.Record{Kind: cupti.KindKernel, Correlation: g.c.Call(false, 211, clock(), clock()+10), Name: "without times"})
 	},
 	"busy": func(g *gpu) { g.start(130001, "cuptiSubscribe", 39) },
 	"none": func(g *gpu) {},
 	"off": func(g *gpu) {
 		g.start(130001, "", 0)
 		time.Sleep(50 * time.Millisecond)
-		if g.c.Subscribed() {
+		if g.c.Subscribed != 0 {
 			panic("CUPTI was opened for nothing")
 		}
 	},
@@ -123,11 +123,11 @@ var programs = map[string]func(*gpu){
 		for _, name := range []string{"within", "after", "within"} {
 			launched := g.c.Call(false, 311, clock(), clock()+10)
 			syscall.Kill(os.Getppid(), syscall.SIGUSR1)
-			for (g.c.Enabled() > 0) != (name == "within") {
+			for (g.c.Enabled > 0) != (name == "within") {
 				time.Sleep(time.Millisecond)
 			}
 			g.kernel(name)
-			g.c.Record(fake.Work{Kind: int(cupti.KindKernel), Correlation: launched, Name: "without times"})
+			g.c.Record(cupti.Record{Kind: cupti.KindKernel, Correlation: launched, Name: "without times"})
 		}
 	},
 	"killed": func(g *gpu) {

@@ -15,7 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "../recorder.h"
+#include "fake/fake.h"
 
 #define EXPORT __attribute__((visibility("default")))
 
@@ -74,7 +74,7 @@ static struct {
   CUptiResult failure;
   struct CUpti_Subscriber_st subscriber;
   CUpti_CallbackFunc callback;
-  int subscribed, node_created, node_cloned;
+  int node_created, node_cloned;
   int enabled[CUPTI_ACTIVITY_KIND_COUNT];
   uint8_t call_on[2][1024], call_off[2][1024];  // of the runtime and the driver API, by id: recorded whatever the kind, not recorded
   CUpti_BuffersCallbackRequestFunc request;
@@ -83,10 +83,11 @@ static struct {
   size_t size, valid;
   int incomplete;  // records of the buffer whose end is not known
   size_t dropped;
-  int zeroed, dirty;  // the program gives buffers of zeros; how often it did not
+  int zeroed;  // the program gives buffers of zeros
   uint32_t correlation;
-  int system_threads, all_syncs;
 } f = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+
+EXPORT gs_fake fake;  // below
 
 static __thread uint64_t stack[64];
 static __thread int depth;
@@ -95,13 +96,13 @@ static CUptiResult failing(const char *call) { return strcmp(f.failing, call) ? 
 
 // Controls.
 
-// fake_reset forgets everything but buffers that the program still waits for.
-EXPORT void fake_reset(uint32_t version) {
+// reset forgets everything but buffers that the program still waits for.
+static void reset(uint32_t version) {
   pthread_mutex_lock(&f.mutex);
   f.version = version;
   f.failing[0] = 0;
-  f.subscribed = f.node_created = f.node_cloned = f.dirty = f.incomplete = f.zeroed = f.system_threads = 0;
-  f.all_syncs = 1;
+  f.node_created = f.node_cloned = f.incomplete = f.zeroed = 0;
+  fake.seen = (fake_seen){.all_syncs = 1, .names_subscriber = fake.seen.names_subscriber};
   f.dropped = f.valid = 0;
   f.buffer = NULL;
   f.correlation = 1000;
@@ -111,22 +112,12 @@ EXPORT void fake_reset(uint32_t version) {
   pthread_mutex_unlock(&f.mutex);
 }
 
-// fake_fail makes a function fail; "cuptiActivityEnable 38" only for that kind.
-EXPORT void fake_fail(const char *call, int code) {
+// fail makes a function fail; "cuptiActivityEnable 38" only for that kind.
+static void fail(const char *call, int code) {
   snprintf(f.failing, sizeof(f.failing), "%s", call);
   f.failure = (CUptiResult)code;
 }
 
-EXPORT int fake_dirty(void) { return f.dirty; }
-EXPORT int fake_subscribed(void) { return f.subscribed; }
-EXPORT int fake_enabled(void) {
-  int n = 0;
-  for (int i = 0; i < CUPTI_ACTIVITY_KIND_COUNT; i++) n += f.enabled[i];
-  return n;
-}
-EXPORT int fake_system_threads(void) { return f.system_threads; }
-EXPORT int fake_names_subscriber(void) { return CUPTI_API_VERSION >= 130000; }
-EXPORT int fake_all_syncs(void) { return f.all_syncs; }
 
 // Buffers are given back on a thread of CUPTI's own.
 static void *give_back(void *unused) {
@@ -145,7 +136,7 @@ static void complete(void) {
   f.incomplete = 0;
 }
 
-EXPORT void fake_complete(void) {
+static void complete_now(void) {
   pthread_mutex_lock(&f.mutex);
   complete();
   pthread_mutex_unlock(&f.mutex);
@@ -158,7 +149,7 @@ static void put(const void *record, size_t size, int incomplete) {
     f.request(&f.buffer, &f.size, &most);
     for (size_t i = 0; f.buffer && f.zeroed && i < f.size; i++)
       if (f.buffer[i]) {
-        f.dirty++;
+        fake.seen.dirty++;
         break;
       }
   }
@@ -239,8 +230,8 @@ static size_t size_of(CUpti_ActivityKind kind) {
     structs(CHOOSE) structs(PUT_##of)                                            \
   }
 
-// fake_record puts a record of work into the buffers, if its kind is recorded.
-EXPORT void fake_record(const gs_cupti_record *r) {
+// record puts a record of work into the buffers, if its kind is recorded.
+static void record(const gs_cupti_record *r) {
   pthread_mutex_lock(&f.mutex);
   uint32_t chosen = 0;
   int incomplete = 0;
@@ -248,8 +239,8 @@ EXPORT void fake_record(const gs_cupti_record *r) {
   pthread_mutex_unlock(&f.mutex);
 }
 
-// fake_call is an API call of this thread, and returns its correlation id.
-EXPORT uint32_t fake_call(int driver, uint32_t id, uint64_t start, uint64_t end) {
+// call is an API call of this thread, and returns its correlation id.
+static uint32_t call(int driver, uint32_t id, uint64_t start, uint64_t end) {
   pthread_mutex_lock(&f.mutex);
   uint32_t correlation = ++f.correlation;
   CUpti_ActivityKind kind = driver ? CUPTI_ACTIVITY_KIND_DRIVER : CUPTI_ACTIVITY_KIND_RUNTIME;
@@ -268,8 +259,8 @@ EXPORT uint32_t fake_call(int driver, uint32_t id, uint64_t start, uint64_t end)
   return correlation;
 }
 
-// fake_node makes a node of a graph, or clones one.
-EXPORT void fake_node(uint64_t node, uint64_t origin) {
+// node makes a node of a graph, or clones one.
+static void node(uint64_t node, uint64_t origin) {
   CUpti_GraphData g = {.node = (CUgraphNode)node, .originalNode = (CUgraphNode)origin, .nodeType = CU_GRAPH_NODE_TYPE_KERNEL};
   CUpti_ResourceData data = {.resourceDescriptor = &g};
   // Instantiation tells of the clone twice, made and cloned.
@@ -277,18 +268,20 @@ EXPORT void fake_node(uint64_t node, uint64_t origin) {
   if (origin && f.node_cloned) f.callback(NULL, CUPTI_CB_DOMAIN_RESOURCE, CUPTI_CBID_RESOURCE_GRAPHNODE_CLONED, &data);
 }
 
-// fake_damage makes the buffer's next record one of no kind, and those after it lost.
-EXPORT void fake_damage(void) {
+// damage makes the buffer's next record one of no kind, and those after it lost.
+static void damage(void) {
   pthread_mutex_lock(&f.mutex);
   CUpti_ActivityAPI a = {0};
   put(&a, sizeof(a), 0);
   pthread_mutex_unlock(&f.mutex);
 }
 
-EXPORT void fake_fatal(int code) {
+static void fatal(int code) {
   CUpti_StateData data = {.notification = {(CUptiResult)code, "it is over"}};
   f.callback(NULL, CUPTI_CB_DOMAIN_STATE, CUPTI_CBID_STATE_FATAL_ERROR, &data);
 }
+
+gs_fake fake = {{.names_subscriber = CUPTI_API_VERSION >= 130000}, reset, fail, record, call, node, damage, complete_now, fatal};
 
 // CUPTI.
 
@@ -314,16 +307,16 @@ EXPORT CUptiResult cuptiSubscribe(CUpti_SubscriberHandle *subscriber, CUpti_Call
   (void)user;
   CUptiResult r = failing(__func__);
   if (r) return r;
-  if (f.subscribed) return CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED;
-  f.subscribed = 1;
+  if (fake.seen.subscribed) return CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED;
+  fake.seen.subscribed = 1;
   f.callback = callback;
   *subscriber = &f.subscriber;
   return CUPTI_SUCCESS;
 }
 
 EXPORT CUptiResult cuptiUnsubscribe(CUpti_SubscriberHandle subscriber) {
-  if (subscriber != &f.subscriber || !f.subscribed) return CUPTI_ERROR_INVALID_PARAMETER;
-  f.subscribed = f.node_created = f.node_cloned = 0;
+  if (subscriber != &f.subscriber || !fake.seen.subscribed) return CUPTI_ERROR_INVALID_PARAMETER;
+  fake.seen.subscribed = f.node_created = f.node_cloned = 0;
   return failing(__func__);
 }
 
@@ -359,7 +352,7 @@ EXPORT CUptiResult cuptiActivityEnable(CUpti_ActivityKind kind) {
   snprintf(with, sizeof(with), "%s %d", __func__, kind);
   CUptiResult r = failing(with);
   if (!r && size_of(kind) == 0) r = CUPTI_ERROR_INVALID_KIND;
-  if (!r) f.enabled[kind] = 1;
+  if (!r) fake.seen.enabled += !f.enabled[kind], f.enabled[kind] = 1;
   if (kind == CUPTI_ACTIVITY_KIND_RUNTIME || kind == CUPTI_ACTIVITY_KIND_DRIVER)
     memset(f.call_off[kind == CUPTI_ACTIVITY_KIND_DRIVER], 0, sizeof(f.call_off[0]));
   return r;
@@ -368,6 +361,7 @@ EXPORT CUptiResult cuptiActivityEnable(CUpti_ActivityKind kind) {
 EXPORT CUptiResult cuptiActivityDisable(CUpti_ActivityKind kind) {
   if (!f.enabled[kind]) return CUPTI_ERROR_INVALID_KIND;
   f.enabled[kind] = 0;
+  fake.seen.enabled--;
   return CUPTI_SUCCESS;
 }
 
@@ -425,7 +419,7 @@ EXPORT CUptiResult cuptiActivityPopExternalCorrelationId(CUpti_ExternalCorrelati
 }
 
 EXPORT CUptiResult cuptiSetThreadIdType(CUpti_ActivityThreadIdType type) {
-  f.system_threads = type == CUPTI_ACTIVITY_THREAD_ID_TYPE_SYSTEM;
+  fake.seen.system_threads = type == CUPTI_ACTIVITY_THREAD_ID_TYPE_SYSTEM;
   return failing(__func__);
 }
 
@@ -441,6 +435,6 @@ EXPORT CUptiResult cuptiSubscribe_v2(CUpti_SubscriberHandle *subscriber, CUpti_C
 
 EXPORT CUptiResult cuptiActivityEnableAllSyncRecords(uint8_t enable);  // older headers lack it
 CUptiResult cuptiActivityEnableAllSyncRecords(uint8_t enable) {
-  f.all_syncs = enable;
+  fake.seen.all_syncs = enable;
   return CUPTI_SUCCESS;
 }

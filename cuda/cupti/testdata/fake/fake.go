@@ -2,20 +2,21 @@
 package fake
 
 /*
-#cgo CFLAGS: -std=gnu11 -Wall -I${SRCDIR}/../..
+#cgo CFLAGS: -std=gnu11 -Wall
 #cgo linux LDFLAGS: -ldl
 #include <dlfcn.h>
 #include <stdlib.h>
 #include <unistd.h>
-#include "recorder.h"
+#include "fake.h"
 
-static void f_reset(void *f, uint32_t version) { ((void (*)(uint32_t))f)(version); }
-static void f_fail(void *f, const char *call, int code) { ((void (*)(const char *, int))f)(call, code); }
-static int f_get(void *f) { return ((int (*)(void))f)(); }
-static void f_record(void *f, const gs_cupti_record *r) { ((void (*)(const gs_cupti_record *))f)(r); }
-static uint32_t f_call(void *f, int driver, uint32_t id, uint64_t start, uint64_t end) { return ((uint32_t (*)(int, uint32_t, uint64_t, uint64_t))f)(driver, id, start, end); }
-static void f_node(void *f, uint64_t node, uint64_t origin) { ((void (*)(uint64_t, uint64_t))f)(node, origin); }
-static void f_do(void *f) { ((void (*)(void))f)(); }
+static void f_reset(gs_fake *f, uint32_t version) { f->reset(version); }
+static void f_fail(gs_fake *f, const char *call, int code) { f->fail(call, code); }
+static void f_record(gs_fake *f, const gs_cupti_record *r) { f->record(r); }
+static uint32_t f_call(gs_fake *f, int driver, uint32_t id, uint64_t start, uint64_t end) { return f->call(driver, id, start, end); }
+static void f_node(gs_fake *f, uint64_t node, uint64_t origin) { f->node(node, origin); }
+static void f_damage(gs_fake *f) { f->damage(); }
+static void f_complete(gs_fake *f) { f->complete(); }
+static void f_fatal(gs_fake *f, int code) { f->fatal(code); }
 
 // The program's side of NVTX, without NVIDIA's header: slots that a tool fills.
 static void (*slots[2][16])(void);
@@ -62,7 +63,6 @@ static void forked(const char *name) {
   push(name), pop();
   exit(0);
 }
-static void f_fatal(void *f, int code) { ((void (*)(int))f)(code); }
 */
 import "C"
 
@@ -76,6 +76,7 @@ import (
 	"testing"
 	"unsafe"
 
+	"gpt2scope/cuda/cupti"
 	"gpt2scope/internal/checkout"
 )
 
@@ -152,7 +153,13 @@ func Remove() {
 }
 
 // Control is the other side of the fake: what happens, and what CUPTI saw.
-type Control struct{ symbols map[string]unsafe.Pointer }
+type Control struct {
+	fake *C.gs_fake
+	*Seen
+}
+
+// Seen is what CUPTI saw of the program, 1 for yes: fake.h says more.
+type Seen struct{ Dirty, Subscribed, Enabled, SystemThreads, AllSyncs, NamesSubscriber int32 }
 
 // Open controls the fake at a path, and makes it a version. The program under test opens the same file, and so the same
 // instance.
@@ -164,62 +171,22 @@ func Open(t testing.TB, path string, version uint32) *Control {
 	if handle == nil {
 		t.Fatalf("opening the fake libcupti: %s", C.GoString(C.dlerror()))
 	}
-	c := &Control{map[string]unsafe.Pointer{}}
-	for _, f := range []string{"reset", "fail", "dirty", "subscribed", "enabled", "system_threads", "all_syncs",
-		"names_subscriber", "record", "call", "node", "damage", "complete", "fatal"} {
-		name := C.CString("fake_" + f)
-		c.symbols[f] = C.dlsym(handle, name)
-		C.free(unsafe.Pointer(name))
-		if c.symbols[f] == nil {
-			t.Fatalf("the fake libcupti lacks fake_%s", f)
-		}
+	symbol := C.CString("fake")
+	defer C.free(unsafe.Pointer(symbol))
+	f := (*C.gs_fake)(C.dlsym(handle, symbol))
+	if f == nil {
+		t.Fatal("the fake libcupti lacks fake")
 	}
-	C.f_reset(c.symbols["reset"], C.uint32_t(version))
-	return c
+	C.f_reset(f, C.uint32_t(version))
+	return &Control{f, (*Seen)(unsafe.Pointer(&f.seen))}
 }
-
-// NamesSubscriber reports whether the headers are of a CUPTI that says who subscribed.
-func (c *Control) NamesSubscriber() bool { return c.get("names_subscriber") != 0 }
 
 // Fail makes a function of CUPTI fail with a CUptiResult; "cuptiActivityEnable 38" only for that kind of activity. ""
 // ends it.
 func (c *Control) Fail(call string, code int) {
 	name := C.CString(call)
 	defer C.free(unsafe.Pointer(name))
-	C.f_fail(c.symbols["fail"], name, C.int(code))
-}
-
-// Dirty returns how many buffers were not of zeros, as they should have been.
-func (c *Control) Dirty() int { return c.get("dirty") }
-
-// Subscribed reports whether CUPTI has a subscriber.
-func (c *Control) Subscribed() bool { return c.get("subscribed") != 0 }
-
-// Enabled returns how many kinds of activity are enabled.
-func (c *Control) Enabled() int { return c.get("enabled") }
-
-// SystemThreads reports whether thread ids are those of the system.
-func (c *Control) SystemThreads() bool { return c.get("system_threads") != 0 }
-
-// AllSyncs reports whether queries of events that have not happened are recorded.
-func (c *Control) AllSyncs() bool { return c.get("all_syncs") != 0 }
-
-func (c *Control) get(what string) int { return int(C.f_get(c.symbols[what])) }
-
-// Work is a piece of work of the GPU, or another record that is not of a call. Kinds are numbered as in recorder.h.
-type Work struct {
-	Kind                        int
-	Device, Context, Stream     uint32
-	Start, End                  uint64
-	Correlation, Node           uint64
-	Bytes                       uint64
-	Name                        string // kept forever, as CUPTI keeps it
-	Grid, Block                 [3]int32
-	Registers                   uint32
-	StaticShared, DynamicShared int32
-	Process, Thread             uint32
-	Detail                      uint32
-	Copy, From, To              uint8
+	C.f_fail(c.fake, name, C.int(code))
 }
 
 var names struct {
@@ -227,8 +194,9 @@ var names struct {
 	kept map[string]*C.char
 }
 
-// Record puts a record into CUPTI's buffers, if its kind is enabled.
-func (c *Control) Record(w Work) {
+// Record puts a record of work of the GPU, or another that is not of a call, into CUPTI's buffers, if its kind is
+// enabled. CUPTI keeps names forever.
+func (c *Control) Record(w cupti.Record) {
 	names.Lock()
 	if names.kept == nil {
 		names.kept = map[string]*C.char{}
@@ -245,37 +213,37 @@ func (c *Control) Record(w Work) {
 		bytes: C.uint64_t(w.Bytes), name: name, registers: C.uint32_t(w.Registers),
 		static_shared: C.int32_t(w.StaticShared), dynamic_shared: C.int32_t(w.DynamicShared),
 		process: C.uint32_t(w.Process), thread: C.uint32_t(w.Thread), detail: C.uint32_t(w.Detail),
-		copy_kind: C.uint8_t(w.Copy), from: C.uint8_t(w.From), to: C.uint8_t(w.To),
+		copy_kind: C.uint8_t(w.CopyKind), from: C.uint8_t(w.From), to: C.uint8_t(w.To),
 	}
 	for i := range 3 {
 		r.grid[i], r.block[i] = C.int32_t(w.Grid[i]), C.int32_t(w.Block[i])
 	}
-	C.f_record(c.symbols["record"], &r)
+	C.f_record(c.fake, &r)
 }
 
 // Call is an API call of this OS thread, with what is pushed on it, and returns its correlation id. Of the runtime 211
 // is cudaLaunchKernel_v7000 and 311 cudaGraphLaunch_v10000, of the driver 307 is cuLaunchKernel.
-func (c *Control) Call(driver bool, id uint32, start, end uint64) uint64 {
+func (c *Control) Call(driver bool, id uint32, start, end int64) uint64 {
 	d := C.int(0)
 	if driver {
 		d = 1
 	}
-	return uint64(C.f_call(c.symbols["call"], d, C.uint32_t(id), C.uint64_t(start), C.uint64_t(end)))
+	return uint64(C.f_call(c.fake, d, C.uint32_t(id), C.uint64_t(start), C.uint64_t(end)))
 }
 
 // Node makes a node of a graph on this OS thread, or clones one.
 func (c *Control) Node(node, origin uint64) {
-	C.f_node(c.symbols["node"], C.uint64_t(node), C.uint64_t(origin))
+	C.f_node(c.fake, C.uint64_t(node), C.uint64_t(origin))
 }
 
 // Damage puts a record of no kind into the buffer.
-func (c *Control) Damage() { C.f_do(c.symbols["damage"]) }
+func (c *Control) Damage() { C.f_damage(c.fake) }
 
 // Complete gives the buffer back that CUPTI has.
-func (c *Control) Complete() { C.f_do(c.symbols["complete"]) }
+func (c *Control) Complete() { C.f_complete(c.fake) }
 
 // Fatal makes CUPTI tell of a fatal error.
-func (c *Control) Fatal(code int) { C.f_fatal(c.symbols["fatal"], C.int(code)) }
+func (c *Control) Fatal(code int) { C.f_fatal(c.fake, C.int(code)) }
 
 // Program is a program that uses CUDA and NVTX, which load what the environment names, as NVIDIA's libraries do.
 type Program struct{}

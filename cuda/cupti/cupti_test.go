@@ -34,9 +34,7 @@ func TestMain(m *testing.M) {
 			os.Unsetenv(name)
 		}
 	}
-	status := m.Run()
-	fake.Remove()
-	os.Exit(status)
+	os.Exit(m.Run())
 }
 
 // open opens a recorder on a fake of a version.

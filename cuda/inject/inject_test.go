@@ -33,9 +33,7 @@ func TestMain(m *testing.M) {
 		fake.Program{}.Exit(7)
 	}
 	os.Unsetenv("NVTX_INJECTION64_PATH")
-	status := m.Run()
-	fake.Remove()
-	os.Exit(status)
+	os.Exit(m.Run())
 }
 
 // child is a test's side in the child process.

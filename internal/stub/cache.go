@@ -1,15 +1,37 @@
 package stub
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 )
+
+// Compiled returns a library that the C compiler builds of sources in a folder, which include headers, or has built for an
+// earlier test. The test is skipped where there is no compiler or no source, as on a machine that runs prebuilt tests.
+func Compiled(t testing.TB, folder string, sources, headers []string, flags ...string) string {
+	t.Helper()
+	cc := strings.Fields(cmp.Or(os.Getenv("CC"), "cc"))
+	if _, err := exec.LookPath(cc[0]); err != nil {
+		t.Skipf("%s needs a C compiler: %v", sources[0], err)
+	}
+	var files []string
+	for _, name := range slices.Concat(sources, headers) {
+		files = append(files, filepath.Join(folder, name))
+	}
+	if _, err := os.Stat(files[0]); err != nil {
+		t.Skipf("a library for tests needs its source: %v", err)
+	}
+	command := append(cc, "-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared", "-fvisibility=hidden")
+	command = append(append(append(command, flags...), sources...), "-ldl", "-lpthread", "-lm")
+	return Built(t, ".so", folder, command, files)
+}
 
 // Built returns the file that a command builds in a folder, built by an earlier test or now: the file's name is the
 // hash of the command line, the compiler's version and the sources.
@@ -44,7 +66,7 @@ func Built(t testing.TB, extension, from string, command, sources []string) stri
 	c := exec.Command(command[0], append(command[1:], "-o", part.Name())...)
 	c.Dir = from
 	if text, err := c.CombinedOutput(); err != nil {
-		t.Fatalf("building the stub library: %v\n%s", err, text)
+		t.Fatalf("building a library for tests: %v\n%s", err, text)
 	}
 	if err := os.Rename(part.Name(), file); err != nil {
 		t.Fatal(err)

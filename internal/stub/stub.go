@@ -10,7 +10,6 @@ import "C"
 
 import (
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -19,32 +18,15 @@ import (
 	"gpt2scope/internal/checkout"
 )
 
-// Build returns a stub of the test's own, built by the C compiler with macros such as "STUB_DRIVER=0" defined, or kept
-// from an earlier test. The test is skipped where there is no compiler or no source, as on a machine that runs prebuilt
-// tests.
+// Build returns a stub of the test's own, with macros such as "STUB_DRIVER=0" defined.
 func Build(t testing.TB, defines ...string) string {
 	t.Helper()
-	cc := strings.Fields(os.Getenv("CC"))
-	if len(cc) == 0 {
-		cc = []string{"cc"}
-	}
-	if _, err := exec.LookPath(cc[0]); err != nil {
-		t.Skipf("the stub library needs a C compiler: %v", err)
-	}
 	folder := checkout.Path("cuda")
-	source := filepath.Join(folder, "testdata", "stub.c")
-	if _, err := os.Stat(source); err != nil {
-		t.Skipf("the stub library needs its source: %v", err)
-	}
-	command := append(cc, "-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared",
-		"-fvisibility=hidden", "-I", folder)
+	flags := []string{"-I", folder}
 	for _, d := range defines {
-		command = append(command, "-D"+d)
+		flags = append(flags, "-D"+d)
 	}
-	command = append(command, source, "-lpthread", "-lm")
-	sources := []string{source, filepath.Join(folder, "testdata", "compute.h"),
-		filepath.Join(folder, "testdata", "stub.h"), filepath.Join(folder, "abi.h")}
-	return Copied(t, Built(t, ".so", folder, command, sources))
+	return Copied(t, Compiled(t, folder, []string{"testdata/stub.c"}, []string{"testdata/compute.h", "testdata/stub.h", "abi.h"}, flags...))
 }
 
 // Use builds a stub that computes, makes it the test's CUDA library, with NVRTC and cuBLASLt beside it, and controls

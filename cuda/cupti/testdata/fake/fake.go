@@ -67,7 +67,6 @@ static void forked(const char *name) {
 import "C"
 
 import (
-	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -78,79 +77,42 @@ import (
 
 	"gpt2scope/cuda/cupti"
 	"gpt2scope/internal/checkout"
+	"gpt2scope/internal/require"
+	"gpt2scope/internal/stub"
 )
 
 // Libraries are what a test opens.
 type Libraries struct {
 	CUPTI    string // the fake
-	Recorder string // the program's own, as make cupti builds it
+	Recorder string // the program's own
 }
 
-var built struct {
-	sync.Once
-	Libraries
-	err     error
-	skipped string
-}
+// required is a test that fails where it would be skipped.
+type required struct{ testing.TB }
 
-// Build builds both libraries, once in a process. The test is skipped where there is no C compiler, or no source, or
-// the headers of CUPTI are not on the machine; with GPT2SCOPE_REQUIRE_CUPTI it fails there.
+func (t required) Skipf(format string, args ...any) { t.Fatalf(format, args...) }
+
+// Build builds both libraries. The test is skipped where there is no C compiler, or no source, or the headers of CUPTI are
+// not on the machine; with GPT2SCOPE_REQUIRE_CUPTI it fails there.
 func Build(t testing.TB) Libraries {
 	t.Helper()
-	built.Do(func() { built.Libraries, built.skipped, built.err = build() })
-	if built.err != nil {
-		t.Fatal(built.err)
+	if os.Getenv("GPT2SCOPE_REQUIRE_CUPTI") != "" {
+		t = required{t}
 	}
-	if built.skipped != "" && os.Getenv("GPT2SCOPE_REQUIRE_CUPTI") != "" {
-		t.Fatal(built.skipped)
+	out, err := headers()
+	if err != nil {
+		t.Skipf("the headers of CUPTI are not on this machine (%v): set CUDA_HOME, or run make cupti, which fetches them", err)
 	}
-	if built.skipped != "" {
-		t.Skip(built.skipped)
-	}
-	return built.Libraries
+	flags, folder := strings.Fields(string(out)), checkout.Path("cuda/cupti")
+	version := require.Value(filepath.Rel(folder, filepath.Join(flags[1], "cupti_version.h")))(t)
+	return Libraries{stub.Compiled(t, folder, []string{"testdata/fake.c"}, []string{"testdata/fake/fake.h", "recorder.h", version}, flags...),
+		stub.Compiled(t, folder, []string{"../../csrc/cupti.c", "../../csrc/inject.c"}, []string{"recorder.h", version}, flags...)}
 }
 
-func build() (l Libraries, skipped string, err error) {
-	cc := strings.Fields(os.Getenv("CC"))
-	if len(cc) == 0 {
-		cc = []string{"cc"}
-	}
-	if _, err := exec.LookPath(cc[0]); err != nil {
-		return l, "the fake libcupti needs a C compiler: " + err.Error(), nil
-	}
-	source, script := checkout.Path("cuda/cupti/testdata/fake.c"), checkout.Path("csrc/build-cupti.sh")
-	if _, err := os.Stat(source); err != nil {
-		return l, "the fake libcupti needs its source: " + err.Error(), nil
-	}
-	headers, err := exec.Command(script, "--headers").Output()
-	if err != nil {
-		return l, "the headers of CUPTI are not on this machine: set CUDA_HOME, or run make cupti, which fetches them", nil
-	}
-	folder, err := os.MkdirTemp("", "gpt2scope-cupti-")
-	if err != nil {
-		return l, "", err
-	}
-	l = Libraries{filepath.Join(folder, "libcupti.so.13"), filepath.Join(folder, "libgpt2scope_cupti.so")}
-	args := append(cc[1:], "-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared",
-		"-fvisibility=hidden")
-	args = append(append(args, strings.Fields(string(headers))...), source, "-o", l.CUPTI, "-lpthread")
-	if text, err := exec.Command(cc[0], args...).CombinedOutput(); err != nil {
-		return l, "", errors.New("building the fake libcupti: " + err.Error() + "\n" + string(text))
-	}
-	c := exec.Command(script)
-	c.Env = append(os.Environ(), "OUT="+l.Recorder)
-	if text, err := c.CombinedOutput(); err != nil {
-		return l, "", errors.New("building the recorder: " + err.Error() + "\n" + string(text))
-	}
-	return l, "", nil
-}
-
-// Remove deletes what Build built.
-func Remove() {
-	if built.CUPTI != "" {
-		os.RemoveAll(filepath.Dir(built.CUPTI))
-	}
-}
+// headers prints the flags for the headers of CUPTI.
+var headers = sync.OnceValues(func() ([]byte, error) {
+	return exec.Command(checkout.Path("csrc/build-cupti.sh"), "--headers").Output()
+})
 
 // Control is the other side of the fake: what happens, and what CUPTI saw.
 type Control struct {

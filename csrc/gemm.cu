@@ -8,7 +8,6 @@
 
 #include <cublasLt.h>
 #include <dlfcn.h>
-#include <stdio.h>
 #include <string.h>
 
 #include <map>
@@ -31,7 +30,7 @@ constexpr size_t kWorkspace = GS_BLAS_WORKSPACE;
   F(cublasLtCreate) F(cublasLtDestroy) F(cublasLtMatmul) F(cublasLtMatmulDescCreate) F(cublasLtMatmulDescDestroy)      \
       F(cublasLtMatmulDescSetAttribute) F(cublasLtMatrixLayoutCreate) F(cublasLtMatrixLayoutDestroy)                   \
           F(cublasLtMatmulPreferenceCreate) F(cublasLtMatmulPreferenceDestroy) F(cublasLtMatmulPreferenceSetAttribute) \
-              F(cublasLtMatmulAlgoGetHeuristic) F(cublasLtMatmulAlgoCheck) F(cublasLtMatmulAlgoConfigGetAttribute)
+              F(cublasLtMatmulAlgoGetHeuristic) F(cublasLtMatmulAlgoCheck)
 
 struct library {
 #define MEMBER(f) decltype(&::f) f;
@@ -66,7 +65,6 @@ struct product {
   bool later = false;       // whether gs_activate runs
   cublasLtMatmulAlgo_t algorithm;
   size_t workspace = 0;
-  gs_linear_algorithm about = {};
 };
 
 }  // namespace
@@ -97,7 +95,7 @@ int get_state(gs_stream *s, gs_blas_state **out) {
   if (capturing != cudaStreamCaptureStatusNone)
     return gs_fail(GS_UNSUPPORTED,
                    "the first cuBLASLt product of a stream cannot be prepared during capture: call "
-                   "gs_linear_algorithm_get before");
+                   "gs_linear_tune before");
   if (int e = gs_check(cudaSetDevice(s->device), "cudaSetDevice")) return e;
   gs_blas_state *b = new (std::nothrow) gs_blas_state{};
   if (!b) return gs_fail(GS_NO_MEMORY, "no host memory for the state of cuBLASLt");
@@ -210,38 +208,6 @@ int ask(gs_blas_state *b, const gs_linear_args *a, const product &p, int most, c
   return e;
 }
 
-// The names of cublasLtMatmulTile_t from 8x8 = 1 to 32x256 = 34. Later ones are shown as numbers.
-const char *const tiles[] = {"auto",   "8x8",     "8x16",    "16x8",    "8x32",    "16x16",  "32x8",
-                             "8x64",   "16x32",   "32x16",   "64x8",    "32x32",   "32x64",  "64x32",
-                             "32x128", "64x64",   "128x32",  "64x128",  "128x64",  "64x256", "128x128",
-                             "256x64", "64x512",  "128x256", "256x128", "512x64",  "64x96",  "96x64",
-                             "96x128", "128x160", "160x128", "192x128", "128x192", "128x96", "32x256"};
-
-// Keeps an algorithm, of which so many candidates were timed, for a product.
-void keep(gs_blas_state *b, product &p, const cublasLtMatmulHeuristicResult_t &of, int candidates, float microseconds) {
-  p.algorithm = of.algo, p.workspace = of.workspaceSize;
-  gs_linear_algorithm &k = p.about;
-  k.size = sizeof k, k.candidates = candidates, k.microseconds = microseconds;
-  auto get = [&](cublasLtMatmulAlgoConfigAttributes_t what, auto zero) {
-    size_t written;
-    if (b->lt->cublasLtMatmulAlgoConfigGetAttribute(&of.algo, what, &zero, sizeof zero, &written)) zero = 0;
-    return (int)zero;
-  };
-  const int id = get(CUBLASLT_ALGO_CONFIG_ID, int32_t(0)), tile = get(CUBLASLT_ALGO_CONFIG_TILE_ID, uint32_t(0)),
-            split = get(CUBLASLT_ALGO_CONFIG_SPLITK_NUM, int32_t(0)),
-            stages = get(CUBLASLT_ALGO_CONFIG_STAGES_ID, uint32_t(0)),
-            cluster = get(CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID, uint16_t(0));
-  char number[16];
-  const char *name = number;
-  snprintf(number, sizeof number, "#%d", tile);
-  if (tile >= 0 && tile < (int)(sizeof tiles / sizeof *tiles)) name = tiles[tile];
-  snprintf(k.text, sizeof k.text, "algorithm %d, tile %s, stages #%d, split-K %d, cluster #%d, workspace %zu%s%s", id,
-           name, stages, split, cluster, p.workspace, p.later_bias ? ", then bias" : "",
-           p.later_act == GS_ACT_NONE ? ""
-           : p.later_bias             ? " and activation"
-                                      : ", then activation");
-}
-
 // Returns what the stream keeps of a product, made with the heuristic's first algorithm if there is nothing yet.
 int get_product(gs_stream *s, const gs_linear_args *a, gs_blas_state **state, product **out) {
   if (a->gain)
@@ -265,7 +231,7 @@ int get_product(gs_stream *s, const gs_linear_args *a, gs_blas_state **state, pr
       if (e) return e;
       continue;
     }
-    keep(b, p, best, 0, 0);
+    p.algorithm = best.algo, p.workspace = best.workspaceSize;
     *out = &(b->products[key_of(a)] = p);
     return GS_OK;
   }
@@ -355,24 +321,13 @@ int gs_linear_blas(gs_stream *s, const gs_linear_args *a) {
   return e ? e : run(s, b, *p, a, &p->algorithm, p->workspace);
 }
 
-extern "C" int gs_linear_algorithm_get(gs_stream *s, const gs_linear_args *a, gs_linear_algorithm *out) {
+extern "C" int gs_linear_tune(gs_stream *s, const gs_linear_args *a, int candidates) {
   GS_ENTER(s, a);
-  GS_CHECK_SIZE(out);
-  gs_blas_state *b;
-  product *p;
-  const int e = get_product(s, a, &b, &p);
-  if (!e) *out = p->about;
-  return e;
-}
-
-extern "C" int gs_linear_tune(gs_stream *s, const gs_linear_args *a, int candidates, gs_linear_algorithm *out) {
-  GS_ENTER(s, a);
-  GS_CHECK_SIZE(out);
   gs_blas_state *b;
   product *p;
   int e = get_product(s, a, &b, &p);
-  if (e) return e;
-  candidates = candidates < 1 ? 1 : candidates > 1024 ? 1024 : candidates;
+  if (e || candidates < 1) return e;
+  if (candidates > 1024) candidates = 1024;
   std::vector<cublasLtMatmulHeuristicResult_t> results(candidates);
   int found;
   e = ask(b, a, *p, candidates, results.data(), &found);
@@ -380,7 +335,7 @@ extern "C" int gs_linear_tune(gs_stream *s, const gs_linear_args *a, int candida
   cudaEvent_t from = nullptr, to = nullptr;
   e = gs_check(cudaEventCreate(&from), "cudaEventCreate");
   if (!e) e = gs_check(cudaEventCreate(&to), "cudaEventCreate");
-  int best = -1, timed = 0;
+  int best = -1;
   float least = 0;
   for (int i = 0; i < found && !e; i++) {
     cublasLtMatmulHeuristicResult_t checked = {};
@@ -390,13 +345,11 @@ extern "C" int gs_linear_tune(gs_stream *s, const gs_linear_args *a, int candida
     float microseconds;
     e = measure(s, b, *p, a, results[i], from, to, &microseconds);
     if (e) break;
-    timed++;
     if (best < 0 || microseconds < least) best = i, least = microseconds;
   }
   if (from) cudaEventDestroy(from);
   if (to) cudaEventDestroy(to);
   if (e) return e;
-  if (best >= 0) keep(b, *p, results[best], timed, least);
-  *out = p->about;
+  if (best >= 0) p->algorithm = results[best].algo, p->workspace = results[best].workspaceSize;
   return GS_OK;
 }

@@ -210,17 +210,13 @@ extern "C" int gs_stream_synchronize(gs_stream *s) {
   return gs_check(cudaStreamSynchronize(s->stream), "cudaStreamSynchronize");
 }
 
-// Notes whether what was asked about is done, which is no failure.
-static int note_done(cudaError_t e, const char *call, int *done) {
-  *done = e == cudaSuccess;
-  if (e != cudaErrorNotReady) return gs_check(e, call);
-  cudaGetLastError();
-  return GS_OK;
-}
-
 extern "C" int gs_stream_query(gs_stream *s, int *done) {
   TRY(gs_use(s->device));
-  return note_done(cudaStreamQuery(s->stream), "cudaStreamQuery", done);
+  const cudaError_t e = cudaStreamQuery(s->stream);
+  *done = e == cudaSuccess;
+  if (e != cudaErrorNotReady) return gs_check(e, "cudaStreamQuery");
+  cudaGetLastError();
+  return GS_OK;
 }
 
 extern "C" int gs_stream_overlap(gs_stream *s, int on) {
@@ -263,11 +259,6 @@ extern "C" int gs_event_record(gs_event *e, gs_stream *s) {
 extern "C" int gs_event_synchronize(gs_event *e) {
   TRY(gs_use(e->device));
   return gs_check(cudaEventSynchronize(e->event), "cudaEventSynchronize");
-}
-
-extern "C" int gs_event_query(gs_event *e, int *done) {
-  TRY(gs_use(e->device));
-  return note_done(cudaEventQuery(e->event), "cudaEventQuery", done);
 }
 
 extern "C" int gs_event_elapsed(gs_event *start, gs_event *end, float *milliseconds) {
@@ -355,14 +346,6 @@ extern "C" int gs_capture_abandon(gs_stream *s) {
 extern "C" int gs_graph_launch(gs_graph *g, gs_stream *s) {
   TRY(gs_use(s->device));
   return gs_check(cudaGraphLaunch(g->ready, s->stream), "cudaGraphLaunch");
-}
-
-extern "C" int gs_graph_nodes(gs_graph *g, uint64_t *count) {
-  TRY(gs_use(g->device));
-  size_t n = 0;
-  TRY(gs_check(cudaGraphGetNodes(g->graph, nullptr, &n), "cudaGraphGetNodes"));
-  *count = n;
-  return GS_OK;
 }
 
 extern "C" int gs_graph_destroy(gs_graph *g) {
@@ -556,23 +539,9 @@ extern "C" int gs_function_occupancy(int device, void *function, int block_threa
   TRY(allow_shared(function, shared_bytes));
   CUfunction f = (CUfunction)function;
   TRY(check_driver(driver.cuFuncGetAttribute(&out->registers, CU_FUNC_ATTRIBUTE_NUM_REGS, f), "cuFuncGetAttribute"));
-  TRY(check_driver(driver.cuFuncGetAttribute(&out->static_shared, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, f),
-                   "cuFuncGetAttribute"));
   TRY(check_driver(driver.cuFuncGetAttribute(&out->local_bytes, CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES, f),
-                   "cuFuncGetAttribute"));
-  TRY(check_driver(driver.cuFuncGetAttribute(&out->max_threads, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, f),
                    "cuFuncGetAttribute"));
   return check_driver(
       driver.cuOccupancyMaxActiveBlocksPerMultiprocessor(&out->blocks_per_processor, f, block_threads, shared_bytes),
       "cuOccupancyMaxActiveBlocksPerMultiprocessor");
-}
-
-// ---------------------------------------------------------------- profiler
-
-// From cuda_profiler_api.h, which the PyPI packages do not have.
-extern "C" cudaError_t CUDARTAPI cudaProfilerStart(void);
-extern "C" cudaError_t CUDARTAPI cudaProfilerStop(void);
-
-extern "C" int gs_profiler(int on) {
-  return gs_check(on ? cudaProfilerStart() : cudaProfilerStop(), on ? "cudaProfilerStart" : "cudaProfilerStop");
 }

@@ -24,7 +24,7 @@ extern "C" {
 #endif
 
 // Increased by every change of this interface; library and program must have the same.
-#define GS_ABI_VERSION 17
+#define GS_ABI_VERSION 18
 
 #define GS_API __attribute__((visibility("default")))
 
@@ -110,7 +110,6 @@ GS_API int gs_event_create(int device, gs_event **out);
 GS_API int gs_event_destroy(gs_event *e);
 GS_API int gs_event_record(gs_event *e, gs_stream *s);
 GS_API int gs_event_synchronize(gs_event *e);
-GS_API int gs_event_query(gs_event *e, int *done);
 GS_API int gs_event_elapsed(gs_event *start, gs_event *end, float *milliseconds);
 GS_API int gs_stream_wait(gs_stream *s, gs_event *e);
 
@@ -131,7 +130,6 @@ GS_API int gs_capture_begin(gs_stream *s);
 GS_API int gs_capture_end(gs_stream *s, gs_graph **out);   // instantiated and uploaded
 GS_API int gs_capture_abandon(gs_stream *s);
 GS_API int gs_graph_launch(gs_graph *g, gs_stream *s);
-GS_API int gs_graph_nodes(gs_graph *g, uint64_t *count);
 GS_API int gs_graph_destroy(gs_graph *g);
 
 // ---------------------------------------------------------------- module (NVRTC)
@@ -149,15 +147,11 @@ GS_API int gs_function_launch(void *function, gs_stream *s, const uint32_t grid[
 
 typedef struct {
   uint32_t size;
-  int32_t registers, static_shared, local_bytes, max_threads;
+  int32_t registers, local_bytes;
   int32_t blocks_per_processor;  // resident blocks of that many threads and shared bytes
 } gs_occupancy;
 GS_API int gs_function_occupancy(int device, void *function, int block_threads, uint32_t shared_bytes,
                                  gs_occupancy *out);
-
-// ---------------------------------------------------------------- profiler
-
-GS_API int gs_profiler(int on);  // cudaProfilerStart and cudaProfilerStop
 
 // ---------------------------------------------------------------- operations
 
@@ -237,17 +231,10 @@ GS_API int gs_linear_variant(gs_stream *s, const gs_linear_args *a, int *variant
 // The device memory of a stream for cuBLASLt, in bytes: what NVIDIA recommends for Hopper.
 #define GS_BLAS_WORKSPACE (32 << 20)
 
-// About the cuBLASLt algorithm of a product, which a stream keeps. Only gs_linear_tune uses the pointers of the
-// arguments, as it runs the product.
-typedef struct {
-  uint32_t size;
-  int32_t candidates;      // how many were timed; 0 for the heuristic's first
-  float microseconds;      // of the fastest; 0 if none was timed
-  char text[128];          // to be shown: algorithm, tile, stages, split-K
-} gs_linear_algorithm;
-GS_API int gs_linear_algorithm_get(gs_stream *s, const gs_linear_args *a, gs_linear_algorithm *out);
-// Times candidates, which synchronises, and keeps the fastest. y is overwritten.
-GS_API int gs_linear_tune(gs_stream *s, const gs_linear_args *a, int candidates, gs_linear_algorithm *out);
+// Makes the stream keep an algorithm of cuBLASLt for a product, of which only shape and types count: the first of the
+// heuristic where it keeps none. With candidates it runs the product with up to so many, which synchronises and
+// overwrites y, and keeps the fastest.
+GS_API int gs_linear_tune(gs_stream *s, const gs_linear_args *a, int candidates);
 
 // Stores K and V of the T new rows in the cache; y = softmax(scale q k^T, causal) v for the last Q rows of each
 // sequence. Q is T, 1 or 0.

@@ -171,7 +171,7 @@ func (b *Bench) product(n int64, t DType, name string) ([]ceilings.Quantity, err
 	}
 	d := int32(n)
 	a := LinearArgs{X: p[0].Ptr(), W: p[1].Ptr(), Y: p[2].Ptr(), M: d, N: d, K: d, LDX: d, LDY: d, DType: t, YType: t}
-	if _, err := b.Stream.LinearAlgorithm(a, 16); err != nil {
+	if err := b.Stream.TuneLinear(a, 16); err != nil {
 		return nil, err
 	}
 	return []ceilings.Quantity{{Value: ceilings.Value{Name: name, Unit: ceilings.TFLOPs}, Ways: []ceilings.Way{

@@ -131,36 +131,17 @@ func (s *Stream) NeedsBLAS(a LinearArgs) (bool, error) {
 	return err == nil && s.dev.lib.Variants(OpLinear)[v] == "blas", err
 }
 
-// LinearAlgorithm describes cuBLASLt's algorithm for a product.
-type LinearAlgorithm struct {
-	Candidates   int32   // how many were timed; 0 for the heuristic's first
-	Microseconds float32 // of the fastest, 0 where none was timed
-	Text         string  // for people: algorithm, tile, stages, split-K
-}
-
-// LinearAlgorithm returns the algorithm of a product, which is chosen where there is none yet. Only the shape and types
-// of the arguments count. With candidates it runs the product with up to so many of cuBLASLt's, which waits and
-// overwrites y, and keeps and returns the fastest.
-func (s *Stream) LinearAlgorithm(a LinearArgs, candidates int) (l LinearAlgorithm, err error) {
+// TuneLinear makes the stream keep an algorithm of cuBLASLt for a product: the first of its heuristic where there is none
+// yet. Only the shape and types of the arguments count. With candidates it runs the product with up to so many, which
+// waits and overwrites y, and keeps the fastest.
+func (s *Stream) TuneLinear(a LinearArgs, candidates int) error {
 	if candidates < 0 || candidates > 1<<20 {
-		return l, shapeError("LinearAlgorithm", "%d candidates; it must be from 0 to %d", candidates, 1<<20)
+		return shapeError("TuneLinear", "%d candidates; it must be from 0 to %d", candidates, 1<<20)
 	}
-	if err := checkLinear("LinearAlgorithm", &a, candidates > 0); err != nil {
-		return l, err
+	if err := checkLinear("TuneLinear", &a, candidates > 0); err != nil {
+		return err
 	}
-	o := s.raw()
-	var p C.gs_linear_algorithm
-	p.size = C.uint32_t(unsafe.Sizeof(p))
-	args := (*C.gs_linear_args)(unsafe.Pointer(&a))
-	if candidates > 0 {
-		err = failed(C.call_gs_linear_tune(o, args, C.int(candidates), &p))
-	} else {
-		err = failed(C.call_gs_linear_algorithm_get(o, args, &p))
-	}
-	if err != nil {
-		return l, err
-	}
-	return LinearAlgorithm{int32(p.candidates), float32(p.microseconds), C.GoString(&p.text[0])}, nil
+	return failed(C.call_gs_linear_tune(s.raw(), (*C.gs_linear_args)(unsafe.Pointer(&a)), C.int(candidates)))
 }
 
 // MaxHeadSize is the largest head that the attention kernels take.

@@ -22,13 +22,13 @@ struct gs_module { char opaque; };
   X(gs_alloc) X(gs_free) X(gs_alloc_host) X(gs_free_host)                                                 \
   X(gs_stream_create) X(gs_stream_destroy) X(gs_stream_synchronize) X(gs_stream_query)                    \
   X(gs_stream_overlap) X(gs_stream_wait)                                              \
-  X(gs_event_create) X(gs_event_destroy) X(gs_event_record) X(gs_event_synchronize) X(gs_event_query)     \
+  X(gs_event_create) X(gs_event_destroy) X(gs_event_record) X(gs_event_synchronize)     \
   X(gs_event_elapsed) X(gs_copy) X(gs_copy_now) X(gs_set)                                                 \
   X(gs_capture_begin) X(gs_capture_end) X(gs_capture_abandon)                                             \
-  X(gs_graph_launch) X(gs_graph_nodes) X(gs_graph_destroy)                                                \
+  X(gs_graph_launch) X(gs_graph_destroy)                                                \
   X(gs_nvrtc_open) X(gs_module_compile) X(gs_module_destroy) X(gs_module_function)                        \
-  X(gs_function_launch) X(gs_function_occupancy) X(gs_profiler) X(gs_variant)                             \
-  X(gs_embed) X(gs_layernorm) X(gs_linear) X(gs_linear_variant) X(gs_linear_algorithm_get) X(gs_linear_tune) \
+  X(gs_function_launch) X(gs_function_occupancy) X(gs_variant)                             \
+  X(gs_embed) X(gs_layernorm) X(gs_linear) X(gs_linear_variant) X(gs_linear_tune) \
   X(gs_attention) X(gs_attention_work) X(gs_activate) X(gs_add) X(gs_sample) X(gs_sample_work) X(gs_pack) \
   X(gs_fold) X(gs_persistent) X(gs_persistent_one) X(gs_persistent_work)  \
   X(gs_stamps_into) X(gs_stamps_used) X(gs_stamp_taken_by) X(gs_stamp_mark) X(gs_stamps_collect) X(gs_clock_compare) \
@@ -184,8 +184,7 @@ GS_ON(gs_sample_work, (gs_on o, gs_sample_args *a, uint64_t *bytes), (s, GS_SIZE
 GS_ON(gs_persistent_work, (gs_on o, gs_persistent_args *a, uint64_t *bytes, int32_t *tokens),
         (s, GS_SIZED(a), bytes, tokens))
 GS_ON(gs_linear_variant, (gs_on o, gs_linear_args *a, int *variant), (s, GS_SIZED(a), variant))
-GS_ON(gs_linear_algorithm_get, (gs_on o, gs_linear_args *a, gs_linear_algorithm *out), (s, GS_SIZED(a), out))
-GS_ON(gs_linear_tune, (gs_on o, gs_linear_args *a, int n, gs_linear_algorithm *out), (s, GS_SIZED(a), n, out))
+GS_ON(gs_linear_tune, (gs_on o, gs_linear_args *a, int candidates), (s, GS_SIZED(a), candidates))
 GS_ON(gs_stamps_into, (gs_on o, gs_ptr areas, uint32_t count), (s, areas, count))
 GS_ON(gs_stamps_used, (gs_on o, uint32_t *used), (s, used))
 GS_ON(gs_stamp_taken_by, (gs_on o, uint32_t area, const char **name, uint32_t *blocks), (s, area, name, blocks))

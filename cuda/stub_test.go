@@ -236,10 +236,7 @@ func TestShapesChecked(t *testing.T) {
 	if calls := c.Calls(); !slices.Equal(calls, []string{"gs_attention", "gs_linear"}) {
 		t.Fatal(calls)
 	}
-	algorithm, err := s.LinearAlgorithm(linear, 0)
-	if err != nil || algorithm.Text != "stub M=2" {
-		t.Fatal(algorithm, err)
-	}
+	must(t, s.TuneLinear(linear, 0))
 }
 
 func TestConcurrent(t *testing.T) {

@@ -295,10 +295,7 @@ func (w *writer) choose(a cuda.LinearArgs) error {
 	if err := w.loading.first(loadBLAS, w.backend.lib.OpenBLAS); err != nil {
 		return err
 	}
-	return w.loading.first(loadBLAS, func() error {
-		_, err := w.stream.LinearAlgorithm(a, 0)
-		return err
-	})
+	return w.loading.first(loadBLAS, func() error { return w.stream.TuneLinear(a, 0) })
 }
 
 // variant returns the stage's chosen kernel if that takes the shape of a launch. Else it returns auto, since a stage

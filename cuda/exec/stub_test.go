@@ -189,7 +189,7 @@ func TestEachCallFails(t *testing.T) {
 	m := randomModel(t, "random:L=1,C=32,NH=2,V=67,T=32")
 	for _, mode := range modes {
 		for _, what := range []string{"alloc", "launch", "gs_copy", "gs_set", "gs_stream_synchronize", "gs_event_record", "gs_event_synchronize",
-			"gs_stream_wait", "gs_stream_overlap", "gs_capture_begin", "gs_copy_now", "gs_linear_algorithm_get", "gs_blas_open"} {
+			"gs_stream_wait", "gs_stream_overlap", "gs_capture_begin", "gs_copy_now", "gs_linear_tune", "gs_blas_open"} {
 			n := 1
 			for ; ; n++ {
 				c.Reset()
@@ -213,7 +213,7 @@ func TestEachCallFails(t *testing.T) {
 					t.Fatalf("%s, %s: there is no end of failures: %v", mode, what, err)
 				}
 			}
-			want := map[string]int{"alloc": 20, "launch": 30, "gs_stream_overlap": 1, "gs_capture_begin": 1, "gs_linear_algorithm_get": 3}[what]
+			want := map[string]int{"alloc": 20, "launch": 30, "gs_stream_overlap": 1, "gs_capture_begin": 1, "gs_linear_tune": 3}[what]
 			switch { // so that the loop cannot be empty
 			case what == "gs_stream_overlap" && mode != Eager, what == "gs_capture_begin" && mode != Graph, what == "gs_blas_open":
 				want = 0 // cuBLASLt stays open

@@ -249,15 +249,10 @@ typedef struct {
   int byte;
 } work;
 
-// What a stream keeps of a product: as many as a test may have.
-typedef struct { int32_t m, n, k; gs_linear_algorithm kept; } product;
-
 struct gs_stream {
   int capturing;
   work *recorded;
   uint64_t length;
-  product products[32];
-  int n_products;
   gs_ptr areas;
   uint32_t area_count, used;
   const char *takers[64];  // of the first areas
@@ -394,10 +389,6 @@ GS_API int gs_event_destroy(gs_event *e) {
 }
 RETURNS(gs_event_record, "", GS_OK, gs_event *e, gs_stream *s)
 RETURNS(gs_event_synchronize, "", GS_OK, gs_event *e)
-GS_API int gs_event_query(gs_event *e, int *done) {
-  *done = 1;
-  return GS_OK;
-}
 GS_API int gs_event_elapsed(gs_event *start, gs_event *end, float *milliseconds) {
   NOTE("");
   *milliseconds = 1.5f;
@@ -446,10 +437,6 @@ GS_API int gs_capture_abandon(gs_stream *s) {
 GS_API int gs_graph_launch(gs_graph *g, gs_stream *s) {
   NOTE("launch");
   for (uint64_t i = 0; i < g->length; i++) run(&g->recorded[i]);
-  return GS_OK;
-}
-GS_API int gs_graph_nodes(gs_graph *g, uint64_t *n) {
-  *n = g->length;
   return GS_OK;
 }
 GS_API int gs_graph_destroy(gs_graph *g) {
@@ -562,11 +549,9 @@ GS_API int gs_function_occupancy(int device, void *function, int threads, uint32
   NOTE("");
   if (out->size != sizeof *out) return fail(GS_ARGUMENT, "size");
   out->registers = 16;
-  out->max_threads = 1024;
   out->blocks_per_processor = 2048 / threads;
   return GS_OK;
 }
-RETURNS(gs_profiler, "", GS_OK, int on)
 GS_API const char *gs_variant(int op, int n) {
   static const char *const plain[] = {"auto", "naive", NULL}, *const linear[] = {"auto", "naive", "gemv", "blas", NULL},
                            *const attention[] = {"auto", "naive", "split", "flash", NULL};
@@ -743,31 +728,7 @@ GS_API int gs_persistent_work(gs_stream *s, const gs_persistent_args *a, uint64_
   return GS_OK;
 }
 #endif
-// The algorithm that the stream keeps for a product's shape, made where there is none.
-static gs_linear_algorithm *kept(gs_stream *s, const gs_linear_args *a) {
-  for (int i = 0; i < s->n_products; i++)
-    if (s->products[i].m == a->M && s->products[i].n == a->N && s->products[i].k == a->K) return &s->products[i].kept;
-  if (s->n_products == (int)(sizeof s->products / sizeof *s->products)) s->n_products = 0;
-  product *p = &s->products[s->n_products++];
-  memset(p, 0, sizeof *p);
-  p->m = a->M, p->n = a->N, p->k = a->K;
-  p->kept.size = sizeof p->kept;
-  snprintf(p->kept.text, sizeof p->kept.text, "stub M=%d", a->M);
-  return &p->kept;
-}
-GS_API int gs_linear_algorithm_get(gs_stream *s, const gs_linear_args *a, gs_linear_algorithm *out) {
-  NOTE("");
-  *out = *kept(s, a);
-  return GS_OK;
-}
-GS_API int gs_linear_tune(gs_stream *s, const gs_linear_args *a, int candidates, gs_linear_algorithm *out) {
-  NOTE("launch");
-  gs_linear_algorithm *p = kept(s, a);
-  p->candidates = candidates;
-  p->microseconds = 2.5f;
-  *out = *p;
-  return GS_OK;
-}
+RETURNS(gs_linear_tune, "", GS_OK, gs_stream *s, const gs_linear_args *a, int candidates)
 
 GS_API int gs_stamps_into(gs_stream *s, gs_ptr areas, uint32_t count) {
   NOTE("");

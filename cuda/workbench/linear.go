@@ -66,10 +66,7 @@ func (b *bench) linear() trials {
 		tuned := t
 		t.parameters, tuned.parameters = "heuristic", "fastest of 64"
 		t.before = func() error { return cmp.Or(b.lib.OpenBLAS(), b.poison(y)) }
-		tuned.before = func() error {
-			_, err := b.Stream.LinearAlgorithm(args(variant, 0), 64)
-			return cmp.Or(err, b.poison(y))
-		}
+		tuned.before = func() error { return cmp.Or(b.Stream.TuneLinear(args(variant, 0), 64), b.poison(y)) }
 		return []trial{t, tuned}
 	}
 }

@@ -361,7 +361,7 @@ extern "C" int gs_graph_destroy(gs_graph *g) {
 // NVRTC is opened by path, and the driver's functions come from the runtime, so that this library can be built and
 // loaded without either.
 #define NVRTC(F)                                                                                      \
-  F(nvrtcVersion) F(nvrtcGetErrorString) F(nvrtcCreateProgram) F(nvrtcDestroyProgram)                 \
+  F(nvrtcGetErrorString) F(nvrtcCreateProgram) F(nvrtcDestroyProgram)                 \
   F(nvrtcCompileProgram) F(nvrtcGetProgramLogSize) F(nvrtcGetProgramLog) F(nvrtcGetCUBINSize)         \
   F(nvrtcGetCUBIN)
 #define DRIVER(F)                                                                                     \
@@ -411,7 +411,7 @@ static int check_nvrtc(nvrtcResult r, const char *what) {
   return gs_fail(GS_NVRTC + (int)r, "%s: %s", what, nvrtc.nvrtcGetErrorString(r));
 }
 
-extern "C" int gs_nvrtc_open(const char *path, int *version) {
+extern "C" int gs_nvrtc_open(const char *path) {
   std::lock_guard<std::mutex> hold(module_mutex);
   if (!nvrtc.handle) {
     // NVRTC opens its builtins by name when it compiles. They are loaded here, so that it finds them even if their
@@ -438,9 +438,6 @@ extern "C" int gs_nvrtc_open(const char *path, int *version) {
     }
     nvrtc.handle = handle;
   }
-  int major = 0, minor = 0;
-  TRY(check_nvrtc(nvrtc.nvrtcVersion(&major, &minor), "nvrtcVersion"));
-  *version = 1000 * major + 10 * minor;
   return GS_OK;
 }
 
@@ -449,8 +446,8 @@ struct gs_module {
   CUmodule module;
 };
 
-extern "C" int gs_module_compile(int device, const char *source, const char *name, const char *const *options,
-                                 int option_count, char *log, uint64_t log_bytes, gs_module **out) {
+extern "C" int gs_module_compile(int device, const char *source, const char *name, char *log, uint64_t log_bytes,
+                                 gs_module **out) {
   if (!nvrtc.handle) return gs_fail(GS_NVRTC, "NVRTC is not open");
   TRY(gs_use(device));
   TRY(gs_check(cudaFree(nullptr), "cudaFree"));  // creates the context, which the driver's functions need
@@ -460,15 +457,11 @@ extern "C" int gs_module_compile(int device, const char *source, const char *nam
   TRY(gs_check(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device), "cudaDeviceGetAttribute"));
   char architecture[64];
   snprintf(architecture, sizeof architecture, "--gpu-architecture=sm_%d%d", major, minor);
-  const char **all = (const char **)calloc((size_t)option_count + 1, sizeof *all);
-  if (!all) return gs_fail(GS_NO_MEMORY, "no host memory for %d compiler options", option_count);
-  for (int i = 0; i < option_count; i++) all[i] = options[i];
-  all[option_count] = architecture;
-
+  const char *options[] = {architecture};
   nvrtcProgram program = nullptr;
   int status = check_nvrtc(nvrtc.nvrtcCreateProgram(&program, source, name, 0, nullptr, nullptr), "nvrtcCreateProgram");
   if (!status) {
-    nvrtcResult compiled = nvrtc.nvrtcCompileProgram(program, option_count + 1, all);
+    nvrtcResult compiled = nvrtc.nvrtcCompileProgram(program, 1, options);
     size_t size = 0;
     if (compiled != NVRTC_SUCCESS && log && log_bytes > 0 &&
         nvrtc.nvrtcGetProgramLogSize(program, &size) == NVRTC_SUCCESS) {
@@ -479,7 +472,6 @@ extern "C" int gs_module_compile(int device, const char *source, const char *nam
     }
     status = check_nvrtc(compiled, "nvrtcCompileProgram");
   }
-  free(all);
   size_t size = 0;
   if (!status) status = check_nvrtc(nvrtc.nvrtcGetCUBINSize(program, &size), "nvrtcGetCUBINSize");
   char *cubin = nullptr;

@@ -136,10 +136,10 @@ GS_API int gs_graph_destroy(gs_graph *g);
 
 typedef struct gs_module gs_module;
 
-GS_API int gs_nvrtc_open(const char *path, int *version);
+GS_API int gs_nvrtc_open(const char *path);
 // Compiles CUDA C++ for the device. If that fails, log receives the compiler's log.
-GS_API int gs_module_compile(int device, const char *source, const char *name, const char *const *options,
-                             int option_count, char *log, uint64_t log_bytes, gs_module **out);
+GS_API int gs_module_compile(int device, const char *source, const char *name, char *log, uint64_t log_bytes,
+                             gs_module **out);
 GS_API int gs_module_destroy(gs_module *m);
 GS_API int gs_module_function(gs_module *m, const char *name, void **out);
 GS_API int gs_function_launch(void *function, gs_stream *s, const uint32_t grid[3], const uint32_t block[3],

@@ -176,7 +176,7 @@ func TestModule(t *testing.T) {
 	if _, err := dev.Compile("a.cu", source); !errors.Is(err, cuda.ErrOutOfMemory) {
 		t.Fatal(err)
 	}
-	m, err := dev.Compile("a.cu", source, "--use_fast_math")
+	m, err := dev.Compile("a.cu", source)
 	must(t, err)
 	if _, err := m.Function("missing"); err == nil || !strings.Contains(err.Error(), "kernel missing: gs_module_function: ") {
 		t.Fatal(err)

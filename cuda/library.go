@@ -32,7 +32,7 @@ type Library struct {
 
 	mutex sync.Mutex // of what follows
 	blas  uint64
-	nvrtc int
+	nvrtc bool
 }
 
 // Op is an operation that has kernels, as in gs_op.
@@ -226,14 +226,13 @@ func (l *Library) BLASVersion() uint64 {
 func (l *Library) openNVRTC() error {
 	l.mutex.Lock()
 	defer l.mutex.Unlock()
-	if l.nvrtc != 0 {
+	if l.nvrtc {
 		return nil
 	}
-	var v C.int
 	err := l.find("GPT2SCOPE_NVRTC", "nvrtc", "NVRTC", func(path *C.char) error {
-		return failed(C.call_gs_nvrtc_open(l.table, path, &v))
+		return failed(C.call_gs_nvrtc_open(l.table, path))
 	})
-	l.nvrtc = int(v)
+	l.nvrtc = err == nil
 	return err
 }
 

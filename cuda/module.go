@@ -28,9 +28,9 @@ func (e *CompileError) Error() string {
 }
 
 // Compile compiles CUDA C++ source for the device with NVRTC, which it finds and opens first. Kernels must be extern
-// "C" to be found by their names. name is what the compiler calls the source; options are NVRTC's. Source that does not
-// compile is a *CompileError.
-func (d *Device) Compile(name, source string, options ...string) (*Module, error) {
+// "C" to be found by their names. name is what the compiler calls the source. Source that does not compile is a
+// *CompileError.
+func (d *Device) Compile(name, source string) (*Module, error) {
 	if err := d.lib.openNVRTC(); err != nil {
 		return nil, err
 	}
@@ -40,17 +40,9 @@ func (d *Device) Compile(name, source string, options ...string) (*Module, error
 	const logBytes = 64 << 10
 	log := (*C.char)(C.calloc(1, logBytes))
 	defer C.free(unsafe.Pointer(log))
-	list := (**C.char)(C.calloc(C.size_t(len(options)+1), C.size_t(unsafe.Sizeof(uintptr(0)))))
-	defer C.free(unsafe.Pointer(list))
-	for i, option := range options {
-		o := C.CString(option)
-		defer C.free(unsafe.Pointer(o))
-		unsafe.Slice(list, len(options))[i] = o
-	}
 	var c *C.gs_module
 	stop := keepSignals()
-	err := failed(C.call_gs_module_compile(d.lib.table, d.index, csource, cname, list,
-		C.int(len(options)), log, logBytes, &c))
+	err := failed(C.call_gs_module_compile(d.lib.table, d.index, csource, cname, log, logBytes, &c))
 	stop()
 	if err != nil {
 		if text := C.GoString(log); text != "" {

@@ -129,11 +129,11 @@ GS_ON(gs_capture_end, (gs_on o, gs_graph **out), (s, out))
 GS_ON(gs_capture_abandon, (gs_on o), (s))
 GS_ON_ALSO(gs_graph_launch, g, "graph", (gs_on o, gs_graph *g), (g, s))
 GS_CALL(gs_graph_destroy, (const gs_table *t, gs_graph *g), (g))
-GS_CALL(gs_nvrtc_open, (const gs_table *t, const char *path, int *version), (path, version))
+GS_CALL(gs_nvrtc_open, (const gs_table *t, const char *path), (path))
 GS_CALL(gs_module_compile,
-        (const gs_table *t, int device, const char *source, const char *name, const char *const *options, int n,
-         char *log, uint64_t log_bytes, gs_module **out),
-        (device, source, name, options, n, log, log_bytes, out))
+        (const gs_table *t, int device, const char *source, const char *name, char *log, uint64_t log_bytes,
+         gs_module **out),
+        (device, source, name, log, log_bytes, out))
 GS_CALL(gs_module_destroy, (const gs_table *t, gs_module *m), (m))
 GS_WITH(gs_module_function, m ? NULL : "module",
         (const gs_table *t, gs_module *m, const char *name, void **out), (m, name, out))

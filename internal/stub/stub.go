@@ -70,19 +70,24 @@ type Control struct{ c *C.gs_stub }
 // Open controls the stub at a path. The program under test opens the same file, and so the same instance.
 func Open(t testing.TB, path string) *Control {
 	t.Helper()
-	name := C.CString(path)
-	defer C.free(unsafe.Pointer(name))
-	handle := C.dlopen(name, C.RTLD_NOW|C.RTLD_LOCAL)
-	if handle == nil {
-		t.Fatalf("opening the stub library: %s", C.GoString(C.dlerror()))
-	}
-	symbol := C.CString("gs_stub_control")
+	return &Control{C.control(Symbol(t, path, "gs_stub_control"))}
+}
+
+// Symbol returns what a library exports by a name.
+func Symbol(t testing.TB, path, name string) unsafe.Pointer {
+	t.Helper()
+	file, symbol := C.CString(path), C.CString(name)
+	defer C.free(unsafe.Pointer(file))
 	defer C.free(unsafe.Pointer(symbol))
-	find := C.dlsym(handle, symbol)
-	if find == nil {
-		t.Fatal("the stub library lacks gs_stub_control")
+	handle := C.dlopen(file, C.RTLD_NOW|C.RTLD_LOCAL)
+	if handle == nil {
+		t.Fatalf("opening a library for tests: %s", C.GoString(C.dlerror()))
 	}
-	return &Control{C.control(find)}
+	at := C.dlsym(handle, symbol)
+	if at == nil {
+		t.Fatalf("%s lacks %s", path, name)
+	}
+	return at
 }
 
 // locked holds the stub's mutex.

@@ -127,18 +127,7 @@ type Seen struct{ Dirty, Subscribed, Enabled, SystemThreads, AllSyncs, NamesSubs
 // instance.
 func Open(t testing.TB, path string, version uint32) *Control {
 	t.Helper()
-	name := C.CString(path)
-	defer C.free(unsafe.Pointer(name))
-	handle := C.dlopen(name, C.RTLD_NOW|C.RTLD_LOCAL)
-	if handle == nil {
-		t.Fatalf("opening the fake libcupti: %s", C.GoString(C.dlerror()))
-	}
-	symbol := C.CString("fake")
-	defer C.free(unsafe.Pointer(symbol))
-	f := (*C.gs_fake)(C.dlsym(handle, symbol))
-	if f == nil {
-		t.Fatal("the fake libcupti lacks fake")
-	}
+	f := (*C.gs_fake)(stub.Symbol(t, path, "fake"))
 	C.f_reset(f, C.uint32_t(version))
 	return &Control{f, (*Seen)(unsafe.Pointer(&f.seen))}
 }

@@ -1,14 +1,15 @@
 package nvtx_test
 
 import (
-	"cmp"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"gpt2scope/internal/checkout"
 	"gpt2scope/internal/require"
+	"gpt2scope/internal/stub"
 	"gpt2scope/nvtx"
 )
 
@@ -101,16 +102,9 @@ GS_NVTX_API const gs_nvtx_table *gs_nvtx(void) {
 
 // TestLibrary: what is pushed comes to the library as it is.
 func TestLibrary(t *testing.T) {
-	cc := cmp.Or(os.Getenv("CC"), "cc")
-	if _, err := exec.LookPath(cc); err != nil {
-		t.Skip(err)
-	}
-	here := require.Value(os.Getwd())(t)
-	source, library := filepath.Join(t.TempDir(), "strict.c"), filepath.Join(t.TempDir(), "strict.so")
-	require.NoError(t, os.WriteFile(source, []byte(strict), 0o600))
-	if out, err := exec.Command(cc, "-shared", "-fPIC", "-I", here, "-o", library, source).CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
+	folder := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(folder, "strict.c"), []byte(strict), 0o600))
+	library := stub.Compiled(t, folder, []string{"strict.c"}, nil, "-I", checkout.Path("nvtx"))
 	if got := status(t, "NVTX_INJECTION64_PATH=/x.so", nvtx.LibraryEnv+"="+library); got != "" {
 		t.Error(got)
 	}

@@ -16,6 +16,7 @@ import (
 	gpuexec "gpt2scope/cuda/exec"
 	"gpt2scope/gpt2"
 	"gpt2scope/internal/require"
+	"gpt2scope/internal/stub"
 	"gpt2scope/nvtx"
 )
 
@@ -48,12 +49,7 @@ func recordRanges(t *testing.T, args ...string) []recorded {
 	if include == "" {
 		missing("there are no NVTX headers in CUDA_HOME, /usr/local/cuda or build/cuda; make nvtx fetches them")
 	}
-	dir := t.TempDir()
-	injection, file := filepath.Join(dir, "injection.so"), filepath.Join(dir, "record")
-	build := exec.Command("cc", "-shared", "-fPIC", "-O1", "-Wall", "-Wextra", "-Werror", "-isystem", include, "testdata/injection.c", "-o", injection, "-lpthread")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("building the injection library: %v\n%s", err, out)
-	}
+	injection, file := stub.Compiled(t, "testdata", []string{"injection.c"}, nil, "-isystem", include), filepath.Join(t.TempDir(), "record")
 	run := exec.Command(os.Args[0], args...)
 	run.Env = append(os.Environ(), asInfer+"=1", "NVTX_INJECTION64_PATH="+injection, nvtx.LibraryEnv+"="+library, "GPT2SCOPE_NVTX_RECORD="+file)
 	if out, err := run.CombinedOutput(); err != nil {

@@ -4,7 +4,6 @@ import (
 	"strings"
 	"testing"
 
-	"gpt2scope/cmd/infer/trace"
 	"gpt2scope/traces"
 	"gpt2scope/traces/judge"
 )
@@ -21,13 +20,14 @@ func TestTraceAdvise(t *testing.T) {
 	out := mustInfer(t, "trace", "advise", samples[0]).stdout
 	rest := out
 	for _, h := range some.Hints {
-		_, after, ok := strings.Cut(rest, h.Rule+": at most "+trace.Milliseconds(h.Gain)+" ms")
+		_, after, ok := strings.Cut(rest, h.Rule+": at most "+judge.Milliseconds(h.Gain)+" ms")
 		if rest = after; !ok || !strings.Contains(rest, h.Text) || !strings.Contains(rest, h.Try) || !strings.Contains(rest, h.Rows[0]) {
 			t.Fatalf("the table lacks %+v:\n%s", h, out)
 		}
 	}
 	contains(t, out, "--all shows 1 finding that could gain less than 1 %.", "% of wall", "! floor: ")
 
+	contains(t, mustInfer(t, "trace", "advise", "../../traces/samples/pytorch/kineto.json.gz").stdout, "before forward: aten::add: ") // a pass without stages is named once
 	// A kernel alone: nothing to find. It has no call, so that shares are withheld.
 	contains(t, mustInfer(t, "trace", "advise", lostKernel(t)).stdout, "No rule found a bottleneck.", "! shares are withheld")
 	contains(t, mustInfer(t, "trace", "advise", lostKernel(t), "--format", "json").stdout, `"hints": []`)

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 
 	"gpt2scope/internal/humanize"
 	"gpt2scope/traces"
@@ -210,10 +211,13 @@ func advise(table *tables.Table, m *measured) *Advice {
 	a.where = once(func(e *traces.Event) [2]int32 { return [2]int32{e.Plan, e.Step} }, a.whereStep)
 	a.count()
 	if steady := a.Steady(); table.By == tables.ByKernel && steady.Source == window.FromRepetition {
-		a.note("%s; what counts are %s, which are found by the repetition of kernel names; "+
-			"%s ms of loading and %s of warm-up before them are left out",
-			table.Instead, humanize.Count(len(steady.Passes), "pass", "passes"), inMS(max(0, steady.From-a.Whole().From)),
-			humanize.Count(len(steady.WarmUp), "pass", "passes"))
+		left := ""
+		if early := steady.From - a.Whole().From; early > 0 {
+			left = fmt.Sprintf("; %s ms of loading and %s of warm-up before them are left out", Milliseconds(early),
+				humanize.Count(len(steady.WarmUp), "pass", "passes"))
+		}
+		a.note("%s; what counts are %s, which are found by the repetition of kernel names%s", table.Instead,
+			humanize.Count(len(steady.Passes), "pass", "passes"), left)
 	} else if table.Instead != "" {
 		a.note("%s; all that is recorded counts, with loading and warm-up", table.Instead)
 	}
@@ -439,6 +443,9 @@ func (a *advisor) whereStep(e *traces.Event) string {
 		return "work outside the passes"
 	}
 	plan := &a.Header.Plans[e.Plan]
+	if step.Name == plan.Phase { // a pass without stages is one stage of its own name
+		return plan.Phase
+	}
 	return plan.Phase + ", " + foldLayers(plan, step.Name)
 }
 
@@ -490,7 +497,7 @@ func (t *tally) sorted() []*tallied {
 func (t *tally) rows(thing string) []string {
 	var rows []string
 	for _, x := range t.sorted() {
-		row := fmt.Sprintf("%s: %s ms", x.name, inMS(x.time))
+		row := fmt.Sprintf("%s: %s ms", x.name, Milliseconds(x.time))
 		if x.n > 0 {
 			row += " in " + numberOf(x.n, thing)
 		}
@@ -506,4 +513,11 @@ func sum(list []int64) (ns int64) {
 	return ns
 }
 
-func inMS(ns int64) string { return fmt.Sprintf("%.3f", float64(ns)/1e6) }
+// Milliseconds writes a time, in more digits if it is less than a microsecond.
+func Milliseconds(ns int64) string {
+	digits := 3
+	if 0 < ns && ns < 1000 {
+		digits = 6
+	}
+	return strconv.FormatFloat(float64(ns)/1e6, 'f', digits, 64)
+}

@@ -170,7 +170,7 @@ func TestAdvise(t *testing.T) {
 		{"pageable", gpu(two(), nil, inTen("Memcpy HtoD (Pageable -> Device)", 10_000)...), 100_000, []string{"10 copies use memory that is pageable", "page-locked"},
 			gpu(two(), nil, inTen("Memcpy HtoD (Pinned -> Device)", 10_000)...)},
 		{"host-late", lockstep(0), 9 * 1000, []string{"9 gaps", "0.009 ms"}, queued(100)},
-		{"launch-latency", lockstep(0), 9 * 100, []string{"0.001 ms in 9 gaps", "CUDA graph"}, queued(100)},
+		{"launch-latency", lockstep(0), 9 * 100, []string{"0.000900 ms in 9 gaps", "CUDA graph"}, queued(100)},
 		{"sync", lockstep(1500), 9 * 1100, []string{"9 times", "cudaStreamSynchronize: 0.015 ms in 10 calls"}, lockstep(0)},
 		{"dependency", queued(500), 9 * 500, []string{"9 gaps.", "programmatic dependent launch"}, queued(0)},
 		{"sm-waits", gpu(two(), inside), 20 * 6000, []string{"0.080 ms for what others compute, and 0.040 ms for the last", "decode step, h.N.ln_1: 0.120 ms in 20 steps", "trace report"}, gpu(two(), nil)},

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -14,6 +13,7 @@ import (
 	"gpt2scope/cmd/infer/cli"
 	"gpt2scope/internal/table"
 	"gpt2scope/traces"
+	"gpt2scope/traces/judge"
 	"gpt2scope/traces/tables"
 )
 
@@ -164,7 +164,7 @@ func LayTable(t *traces.Trace, o *ShowOptions) (*tables.Table, layout, error) {
 func WriteTable(w io.Writer, table *tables.Table, show layout) error {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "%s\nwall time %s ms, which began %s ms after the recording did\ntrust: %s\n",
-		table.Source, Milliseconds(table.Wall), Milliseconds(table.Before), table.Trust)
+		table.Source, judge.Milliseconds(table.Wall), judge.Milliseconds(table.Before), table.Trust)
 	for _, f := range table.Findings {
 		if f.Misleads {
 			fmt.Fprintf(&b, "! %s\n", f.Text)
@@ -222,8 +222,6 @@ func layoutRows(t *tables.Table, o ShowOptions) (layout, error) {
 }
 
 // Milliseconds writes ns to the microsecond.
-func Milliseconds(ns int64) string { return strconv.FormatFloat(float64(ns)/1e6, 'f', 3, 64) }
-
 func rowName(t *tables.Table, r *tables.Row) string {
 	name := r.Name
 	switch {

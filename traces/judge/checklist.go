@@ -76,9 +76,9 @@ func checklist(r *Report, t *tables.Table) []Check {
 func transfers(r *Report, _ *tables.Table, c *Check, copying float64) {
 	percent, _ := r.value("compute_percent")
 	computing := percent / 100 * float64(r.Wall)
-	c.Evidence = fmt.Sprintf("copies and sets run for %s ms, kernels for %s ms", ms(copying), ms(computing))
+	c.Evidence = fmt.Sprintf("copies and sets run for %s ms, kernels for %s ms", Milliseconds(copying), Milliseconds(computing))
 	if copying == 0 {
-		c.Evidence = fmt.Sprintf("there are no copies and sets; kernels run for %s ms", ms(computing))
+		c.Evidence = fmt.Sprintf("there are no copies and sets; kernels run for %s ms", Milliseconds(computing))
 	}
 	overlap, ok := r.value("compute_copy_overlap_percent")
 	if ok {
@@ -137,7 +137,7 @@ func utilisation(r *Report, t *tables.Table, c *Check, busy float64) {
 	causes := idleCauses(t)
 	var text []string
 	for _, row := range causes[:min(2, len(causes))] {
-		text = append(text, fmt.Sprintf("%s %s ms", row.name, ms(float64(row.time))))
+		text = append(text, fmt.Sprintf("%s %s ms", row.name, Milliseconds(row.time)))
 	}
 	if len(text) > 0 {
 		c.Evidence += "; idle: " + strings.Join(text, ", ")
@@ -229,5 +229,4 @@ func warps(_ *Report, _ *tables.Table, c *Check, efficiency float64) {
 	}
 }
 
-func ms(ns float64) string { return humanize.Separate(fmt.Sprintf("%.3f", ns/1e6)) }
 func us(ns float64) string { return fmt.Sprintf("%.2f", ns/1e3) }

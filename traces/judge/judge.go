@@ -514,10 +514,10 @@ func sum(list []int64) (ns int64) {
 }
 
 // Milliseconds writes a time, in more digits if it is less than a microsecond.
-func Milliseconds(ns int64) string {
+func Milliseconds[T int64 | float64](ns T) string {
 	digits := 3
 	if 0 < ns && ns < 1000 {
 		digits = 6
 	}
-	return strconv.FormatFloat(float64(ns)/1e6, 'f', digits, 64)
+	return humanize.Separate(strconv.FormatFloat(float64(ns)/1e6, 'f', digits, 64))
 }

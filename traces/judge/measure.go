@@ -111,7 +111,7 @@ func reportOn(table *tables.Table, now *measured) (*Report, error) {
 	r.Notes = together(w)
 	if all := sum(now.durations); float64(all) > overlapping*float64(now.computing) {
 		r.Notes = append(r.Notes, fmt.Sprintf("kernels overlap: their times sum to %s ms, in %s ms of the wall time",
-			ms(float64(all)), ms(float64(now.computing))))
+			Milliseconds(all), Milliseconds(now.computing)))
 	}
 	for _, f := range table.Findings {
 		if f.Misleads {

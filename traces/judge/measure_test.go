@@ -108,7 +108,7 @@ func TestOverlap(t *testing.T) {
 	events := append(fixtures.Launched(1, 0, 5, 10, 110), fixtures.Launched(2, 6, 9, 10, 110)...)
 	events[3].Lane.ID++
 	r := require.Value(Measure(fixtures.Trace(&traces.Header{}, events...), -1))(t)
-	if v, ok := r.value("kernel_overlap_percent"); !ok || v != 50 || !strings.Contains(strings.Join(r.Notes, ""), "kernels overlap: their times sum to 0.000 ms") {
+	if v, ok := r.value("kernel_overlap_percent"); !ok || v != 50 || !strings.Contains(strings.Join(r.Notes, ""), "kernels overlap: their times sum to 0.000200 ms, in 0.000100 ms") {
 		t.Errorf("%v %%: %q", v, r.Notes)
 	}
 }

@@ -25,7 +25,7 @@ var cases = []struct {
 }{
 	{"begin-end.json", []string{"op aten::add=10 of 80 us", "silent range never ended"}},
 	{"bom.json", []string{"kernels=5 of 50 us", "trusted=true"}},
-	{"dataloader-bound.json.gz", []string{"says idle for 1050.000 ms in 7 gaps because of data loading", "says more workers",
+	{"dataloader-bound.json.gz", []string{"says idle for 1,050.000 ms in 7 gaps because of data loading", "says more workers",
 		"silent torch.compile", "silent CUDA graph", "silent repetition of kernel names"}},
 	{"float32-on-v100.json.gz", []string{"silent bfloat16", "silent TF32", "says multiply in float16"}},
 	{"jax-trace.json.gz", []string{"kernels=20 of 200 us", "paired=20", "tool=XLA", "trusted=true"}},

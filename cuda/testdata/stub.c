@@ -119,6 +119,14 @@ static int note(const char *name, const char *group) {
 
 static void count(int n) { __atomic_add_fetch(&stub.live, n, __ATOMIC_SEQ_CST); }
 
+// Makes an object for a caller, of zeros, and frees one.
+#define MADE(out, bytes) (*(out) = calloc(1, bytes), count(1), GS_OK)
+static int gone(void *p) {
+  free(p);
+  count(-1);
+  return GS_OK;
+}
+
 // Takes memory of the devices; 0 if there is not enough.
 static int take(uint64_t bytes) {
   pthread_mutex_lock(&stub.mutex);
@@ -202,9 +210,7 @@ GS_API int gs_alloc(int device, uint64_t bytes, gs_ptr *out) {
 GS_API int gs_free(int device, gs_ptr p) {
   NOTE("");
   __atomic_sub_fetch(&stub.memory_used, malloc_usable_size((void *)(uintptr_t)p), __ATOMIC_SEQ_CST);
-  free((void *)(uintptr_t)p);
-  count(-1);
-  return GS_OK;
+  return gone((void *)(uintptr_t)p);
 }
 GS_API int gs_alloc_host(int device, uint64_t bytes, void **out, gs_ptr *address) {
   NOTE("alloc");
@@ -214,12 +220,7 @@ GS_API int gs_alloc_host(int device, uint64_t bytes, void **out, gs_ptr *address
   count(1);
   return GS_OK;
 }
-GS_API int gs_free_host(int device, void *p) {
-  NOTE("");
-  free(p);
-  count(-1);
-  return GS_OK;
-}
+RETURNS(gs_free_host, "", gone(p), int device, void *p)
 
 #ifdef STUB_COMPUTES
 #include "compute.h"
@@ -355,19 +356,8 @@ static int put(gs_stream *s, work w) {
   return GS_OK;
 }
 
-GS_API int gs_stream_create(int device, gs_stream **out) {
-  NOTE("alloc");
-  *out = calloc(1, sizeof **out);
-  count(1);
-  return GS_OK;
-}
-GS_API int gs_stream_destroy(gs_stream *s) {
-  NOTE("");
-  free(s->recorded);
-  free(s);
-  count(-1);
-  return GS_OK;
-}
+RETURNS(gs_stream_create, "alloc", MADE(out, sizeof **out), int device, gs_stream **out)
+RETURNS(gs_stream_destroy, "", (free(s->recorded), gone(s)), gs_stream *s)
 RETURNS(gs_stream_synchronize, "", (s->capturing ? fail(900, "the stream is capturing") : GS_OK), gs_stream *s)
 GS_API int gs_stream_query(gs_stream *s, int *done) {
   *done = 1;
@@ -375,18 +365,8 @@ GS_API int gs_stream_query(gs_stream *s, int *done) {
 }
 RETURNS(gs_stream_overlap, "", GS_OK, gs_stream *s, int on)
 RETURNS(gs_stream_wait, "", GS_OK, gs_stream *s, gs_event *e)
-GS_API int gs_event_create(int device, gs_event **out) {
-  NOTE("alloc");
-  *out = calloc(1, sizeof **out);
-  count(1);
-  return GS_OK;
-}
-GS_API int gs_event_destroy(gs_event *e) {
-  NOTE("");
-  free(e);
-  count(-1);
-  return GS_OK;
-}
+RETURNS(gs_event_create, "alloc", MADE(out, sizeof **out), int device, gs_event **out)
+RETURNS(gs_event_destroy, "", gone(e), gs_event *e)
 RETURNS(gs_event_record, "", GS_OK, gs_event *e, gs_stream *s)
 RETURNS(gs_event_synchronize, "", GS_OK, gs_event *e)
 GS_API int gs_event_elapsed(gs_event *start, gs_event *end, float *milliseconds) {
@@ -428,24 +408,13 @@ GS_API int gs_capture_end(gs_stream *s, gs_graph **out) {
   count(1);
   return GS_OK;
 }
-GS_API int gs_capture_abandon(gs_stream *s) {
-  NOTE("");
-  free(s->recorded);
-  drop(s);
-  return GS_OK;
-}
+RETURNS(gs_capture_abandon, "", (free(s->recorded), drop(s), GS_OK), gs_stream *s)
 GS_API int gs_graph_launch(gs_graph *g, gs_stream *s) {
   NOTE("launch");
   for (uint64_t i = 0; i < g->length; i++) run(&g->recorded[i]);
   return GS_OK;
 }
-GS_API int gs_graph_destroy(gs_graph *g) {
-  NOTE("");
-  free(g->recorded);
-  free(g);
-  count(-1);
-  return GS_OK;
-}
+RETURNS(gs_graph_destroy, "", (free(g->recorded), gone(g)), gs_graph *g)
 
 RETURNS(gs_nvrtc_open, "", strstr(path, "stub-nvrtc") ? GS_OK : fail(GS_NVRTC, "cannot open %s", path), const char *path)
 // Kernels that are computed, by their names; others do nothing: what they write to is left as it
@@ -514,16 +483,9 @@ GS_API int gs_module_compile(int device, const char *source, const char *name, c
     snprintf(log, log_bytes, "%s(1): error: no kernel\n", name);
     return fail(GS_NVRTC + 6, "nvrtcCompileProgram: NVRTC_ERROR_COMPILATION");
   }
-  *out = calloc(1, sizeof **out);
-  count(1);
-  return GS_OK;
+  return MADE(out, sizeof **out);
 }
-GS_API int gs_module_destroy(gs_module *m) {
-  NOTE("");
-  free(m);
-  count(-1);
-  return GS_OK;
-}
+RETURNS(gs_module_destroy, "", gone(m), gs_module *m)
 GS_API int gs_module_function(gs_module *m, const char *name, void **out) {
   NOTE("");
   if (!strcmp(name, "missing")) return fail(500, "cuModuleGetFunction: named symbol not found");

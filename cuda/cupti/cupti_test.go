@@ -40,6 +40,7 @@ func TestMain(m *testing.M) {
 // open opens a recorder on a fake of a version.
 func open(t testing.TB, version uint32, o cupti.Options) (*cupti.Recorder, *fake.Control) {
 	t.Helper()
+	runtime.LockOSThread() // to which tags belong: it ends with the test
 	c := prepare(t, version)
 	rec := require.Value(cupti.Open(o))(t)
 	t.Cleanup(func() {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"slices"
 	"sync"
 
 	"gpt2scope/ceilings"
@@ -251,8 +252,9 @@ func (b *Backend) packMissing(ctx context.Context, m *gpt2.Model, p *packedModel
 		all = append(all, packing{t, w, w.source(begin, sourceTypes[t.DType], table || isTransposed(param))})
 		total += float64(t.Elements()) * p.held.bytesPerWeight()
 	}
+	var slice []byte // of what is packed by slices: one for all
 	for len(all) > 0 {
-		n, err := b.pack(ctx, m, all)
+		n, err := b.pack(ctx, m, all, &slice)
 		if err != nil {
 			return err
 		}
@@ -293,13 +295,13 @@ type packing struct {
 }
 
 // pack packs the first of some parameters, and returns how many: one that is computed, or several of a file.
-func (b *Backend) pack(ctx context.Context, m *gpt2.Model, all []packing) (n int, err error) {
+func (b *Backend) pack(ctx context.Context, m *gpt2.Model, all []packing, slice *[]byte) (n int, err error) {
 	if err := context.Cause(ctx); err != nil {
 		return 0, err
 	}
 	f, _ := all[0].t.File()
 	if f == nil {
-		return 1, b.packSlices(ctx, m, all[0])
+		return 1, b.packSlices(ctx, m, all[0], slice)
 	}
 	var sources []source
 	for elements := 0; n < len(all) && elements < batchElements; n++ {
@@ -314,7 +316,7 @@ func (b *Backend) pack(ctx context.Context, m *gpt2.Model, all []packing) (n int
 	}
 	for i := range sources {
 		if sources[i].bad != 0 {
-			if err := b.packSlices(ctx, m, all[i]); err != nil {
+			if err := b.packSlices(ctx, m, all[i], slice); err != nil {
 				return 0, err
 			}
 		}
@@ -323,12 +325,13 @@ func (b *Backend) pack(ctx context.Context, m *gpt2.Model, all []packing) (n int
 }
 
 // packSlices packs a parameter that is computed, or that has something wrong to tell.
-func (b *Backend) packSlices(ctx context.Context, m *gpt2.Model, one packing) error {
+func (b *Backend) packSlices(ctx context.Context, m *gpt2.Model, one packing, slice *[]byte) error {
 	rows, source := int(one.from.rows), dtype(one.from.dtype)
 	cols := one.t.Elements() / rows
 	row := cols * source.size()
 	perSlice := max(1, sliceBytes/(32*row)) * 32
-	buf := make([]byte, min(perSlice, rows)*row)
+	buf := slices.Grow((*slice)[:0], min(perSlice, rows)*row)[:min(perSlice, rows)*row]
+	*slice = buf
 	for r := 0; r < rows; r += perSlice {
 		if err := context.Cause(ctx); err != nil {
 			return err

@@ -669,11 +669,10 @@ __device__ __forceinline__ void compute_span(const Params &p, Shared<Traits> &sh
   constexpr int GROUP = Traits::GROUP, FRAGMENTS = Traits::FRAGMENTS;
   constexpr bool BATCHED = Traits::BATCHED, MANY = ROWS > 1, VERIFY = MANY && !BATCHED;
   // Else registers hold what depends on it between spans.
-  constexpr bool SPILLS =
-      Traits::BATCHED || Traits::TIGHT || ((Traits::VERIFY || (Traits::STAMPS && Traits::SAMPLES)) && NB == 2);
+  constexpr bool SPILLS = Traits::BATCHED || Traits::TIGHT || (Traits::VERIFY && NB == 2);
   // Whether there should be few instructions before x arrives: then the compiler knows that a lane is not negative, and
   // gains have an address for each packet. Elsewhere steps took longer with it, or registers would spill.
-  constexpr bool FEW = !BATCHED && !Traits::STAMPS && (Traits::WIDE || Traits::VERIFY);
+  constexpr bool FEW = !BATCHED && (Traits::WIDE || Traits::VERIFY);
   const int id = opaque_if<SPILLS>(threadIdx.x), lane = FEW ? id & 31 : id % 32, g = lane / 4, q = lane % 4;
   warp = opaque_if<Traits::TIGHT || (NB >= 4 && Traits::Q8 && Traits::PROMPT && Traits::STAMPS)>(warp);
   uint16_t *const xs = sh.x[warp] + 8;  // the part of x, high halves, then low
@@ -771,6 +770,7 @@ __device__ __forceinline__ void compute_span(const Params &p, Shared<Traits> &sh
         uint4 q0 = {}, q1 = {};
         // The first warp waits for q even if it has no keys: a block that did not would write its next output before
         // this one is read.
+        Arrival<Traits> arrival(sh, buffer);
         if (begin < have || warp == 0) {
           delay();
           if constexpr (VERIFY) {
@@ -787,7 +787,8 @@ __device__ __forceinline__ void compute_span(const Params &p, Shared<Traits> &sh
             take_packets<6>(
                 p.header, sh, wanted, need, i,
                 [&](int n) { return qkv + (unsigned)(packet_of(at[n]) + r) * 16; },
-                [&](int n, const uint4 &u, bool arrived) { put(arrived ? at[n] : 0, u, to[n / 2]); });
+                [&](int n, const uint4 &u, bool arrived) { put(arrived ? at[n] : 0, u, to[n / 2]); },
+                arrival);
           } else {
             // q, and in the last warp the new key (lanes 0 to 15) and value; of a prompt those of all rows up to its
             // own.
@@ -806,9 +807,9 @@ __device__ __forceinline__ void compute_span(const Params &p, Shared<Traits> &sh
                 [&](int n, const uint4 &u, bool arrived) {
                   if (n == 0) put(arrived ? pq : 0, u, xs);
                   else put(arrived ? pn : 0, u, tail + (n - 1) * HEAD);
-                });
+                },
+                arrival);
           }
-          note_arrived<Traits>(sh, warp, buffer);
           if (Traits::READS_BACK) wait_copies();
           __syncwarp();
           if (Traits::PROMPT ? launch && item.row == p.B - 1 : BATCHED && launch)  // the last row has them all
@@ -816,6 +817,7 @@ __device__ __forceinline__ void compute_span(const Params &p, Shared<Traits> &sh
           // Of several rows, columns 2j and 2j + 1 have that of row j: a lane then has the scores of row q.
           const uint32_t from = fragment + (VERIFY ? g / 2 * (Traits::QROW * 2) : 0) + odd * 64;
           q0 = load_shared(from), q1 = load_shared(from + 64 - odd * 128);
+          arrival.store(sh, warp, buffer);
         }
         int done = 0;  // keys of chunks before
 #pragma unroll 1
@@ -948,6 +950,7 @@ __device__ __forceinline__ void compute_span(const Params &p, Shared<Traits> &sh
         next();
       }
       if (!SOON) wait_free();
+      Arrival<Traits> arrival(sh, buffer);
       delay();
 #pragma unroll 1
       for (int group = 0; group < B; group += GROUP) {
@@ -970,11 +973,11 @@ __device__ __forceinline__ void compute_span(const Params &p, Shared<Traits> &sh
               [&](int n, const uint4 &u, bool arrived) {
                 const int at = HALVES && !TIGHT ? n / (HU / 2) * (LARGE / 2) : 0;
                 put(arrived ? ph[n] : 0, u, xs + r * Traits::ROW + at);
-              });
+              },
+              arrival);
         };
 #pragma unroll 1
         for (int turn = 0; turn < (HALVES ? 1 : TURNS); turn++) take_x(turn);
-        if (group == 0) note_arrived<Traits>(sh, warp, buffer);
         __syncwarp();
         if constexpr (BYTES) {
           const uint32_t at = shared_address(xs);
@@ -986,6 +989,7 @@ __device__ __forceinline__ void compute_span(const Params &p, Shared<Traits> &sh
             x[k] = TIGHT ? bytes_of_twos(from + k * 64 + q * 16, g % 2)
                          : load_shared64(from + g % 2 * LARGE + k * 32 + q * 8);
           const float2 y = bytes.times(x);
+          arrival.store(sh, warp, buffer);
           float *const to = sh.part[buffer][warp][VERIFY ? q : 0];
           if (VERIFY || q == 0) to[g] = y.x * scale, to[g + 8] = y.y * scale;
           break;
@@ -998,6 +1002,7 @@ __device__ __forceinline__ void compute_span(const Params &p, Shared<Traits> &sh
           const uint4 x = load_shared(from + k * pitch);
           mma_arranged(d[k % 4], a[k], b[k], x);
         }
+        if (group == 0) arrival.store(sh, warp, buffer);
         if (!held) {
           if (TIGHT && HALVES) __syncwarp(), take_x(1), __syncwarp();  // the first half was read
           if (HALVES) take_half();
@@ -1122,6 +1127,7 @@ __device__ __forceinline__ void compute_span(const Params &p, Shared<Traits> &sh
 #pragma unroll
       for (int m = 0; m < AHEAD; m++) arrange_fragment(m);
       wait_free();
+      Arrival<Traits> arrival(sh, buffer);
       float v[XP][F32_PER_PACKET] = {}, about = 0;
       uint32_t sums_at = 0, about_at = 0;
       auto load_x = [&] {
@@ -1159,6 +1165,7 @@ __device__ __forceinline__ void compute_span(const Params &p, Shared<Traits> &sh
                 if (row < many && m * EACH + of < ATTENDED) wanted |= ((1 << splits) - 1) << m * MOST;
               read_packets(p.header, sh, u, wanted, need, i,
                            [&](int m) { return from + (m % MOST * ATTENDED_STRIDE + m / MOST * EACH) * 16; });
+              arrival.read();
               float f[SPLITS] = {}, largest[SPLITS];
 #pragma unroll
               for (int k = 0; k < SPLITS; k++) {
@@ -1222,6 +1229,7 @@ __device__ __forceinline__ void compute_span(const Params &p, Shared<Traits> &sh
               return !wait;
             };
             poll_until(p.header, sh, i, take, polls);
+            arrival.read();
 #pragma unroll
             for (int n = 0; n < HEADS; n++) {
               const uint4 &p0 = u[n][0], &p1 = u[n][1];
@@ -1299,6 +1307,7 @@ __device__ __forceinline__ void compute_span(const Params &p, Shared<Traits> &sh
               take(n, make_uint4(word(0), word(1), word(2), 0), true);
             }
             if (!BATCHED) about = Embedding<Traits>(p, token, 0)[0] + to_float(__ldg(p.wpe + (size_t)pos * C));
+            arrival.read();
           } else {
             // Rows but the last one have drafted since they were in these layers.
             const uint32_t apart = VERIFY && i == p.exit ? p.exit + 1 : 0;
@@ -1313,12 +1322,13 @@ __device__ __forceinline__ void compute_span(const Params &p, Shared<Traits> &sh
             if constexpr (XP == 1) {  // a load by predicate that is alone would become a branch
               uint4 u;
               poll_until(p.header, sh, i, [&] { return (u = load_packet(packet(0))).w == epoch; });
+              arrival.read();
               take(0, u, true);
             } else {
               uint32_t wanted = 0;
 #pragma unroll
               for (int n = 0; n < XP; n++) wanted |= (uint32_t)(r < many && (!BATCHED || px[n])) << n;
-              take_packets<XP>(p.header, sh, wanted, epoch, i, packet, take);
+              take_packets<XP>(p.header, sh, wanted, epoch, i, packet, take, arrival);
             }
             if (!BATCHED) about = __shfl_sync(~0u, v[XP - 1][0], MANY ? 28 + r : 31);
           }
@@ -1360,7 +1370,7 @@ __device__ __forceinline__ void compute_span(const Params &p, Shared<Traits> &sh
         }
         __syncwarp();
         load_x();
-        note_arrived<Traits>(sh, warp, buffer);  // x is on its way
+        arrival.store(sh, warp, buffer);
         if (norm) {
           // Of rows of drafts a lane stores for those of a step of one row that have its packets there.
           constexpr int OF = !VERIFY ? 1 : XP < 4 ? XP : 4;

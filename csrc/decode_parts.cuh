@@ -242,9 +242,9 @@ __device__ __forceinline__ unsigned poll_until(Header *header, Shared &sh, int s
 // Reads packets of a lane, those of bits of `wanted`, until each has had the epoch, and gives each to take() then: its
 // number, the packet, and whether it has arrived. All are in flight at once, which the branch between loads and their
 // use is for: without it the compiler waits for some before it asks for others.
-template <int N, typename Shared, typename At, typename Take>
+template <int N, typename Shared, typename At, typename Take, typename Arrival>
 __device__ __forceinline__ void take_packets(Header *header, Shared &sh, uint32_t wanted, uint32_t epoch, int step,
-                                             At at, Take take) {
+                                             At at, Take take, Arrival &arrival) {
   unsigned polls = 0;
   if constexpr (N <= 2) {  // predicates are enough
     uint4 u[N] = {};
@@ -256,6 +256,7 @@ __device__ __forceinline__ void take_packets(Header *header, Shared &sh, uint32_
       for (int n = 0; n < N; n++) lacks |= wanted & 1u << n && u[n].w != epoch;
       return !lacks;
     });
+    arrival.read();
 #pragma unroll
     for (int n = 0; n < N; n++) take(n, u[n], wanted & 1u << n);
   } else {
@@ -272,6 +273,7 @@ __device__ __forceinline__ void take_packets(Header *header, Shared &sh, uint32_
         wanted &= ~((uint32_t)arrived << n);
       }
     } while (__any_sync(~0u, wanted != 0));
+    arrival.read();
   }
 }
 // The same, until all have the epoch at once; u becomes those that are wanted, others 0.
@@ -561,11 +563,24 @@ template <typename Traits> __device__ inline void stamp(const Params &p, int t, 
   if constexpr (Traits::STAMPS)
     if (threadIdx.x % 32 == 0 && !single_step<Traits>(p)) stamps_of(p, t, i)[what] = gs_globaltimer();
 }
-// The inputs of a step are there. The first warp that computes notes when, and the one that finishes stamps it: it has
-// the time.
-template <typename Traits, typename Shared> __device__ inline void note_arrived(Shared &sh, int warp, int buffer) {
-  if (Traits::STAMPS && warp == 0) *(volatile uint64_t *)&sh.arrived[buffer] = gs_globaltimer();
-}
+// When the inputs of a step are there. Each warp that computes notes it when x is on its way, so that the last one's
+// time stays, without a condition, which would take as long as reading the clock; in wide models, where registers are
+// few, the first warp does. The one that finishes stamps it: it has the time.
+template <typename Traits> struct Arrival {
+  static constexpr bool ALL = Traits::STAMPS && !Traits::WIDE;
+  uint32_t at = 0;
+  uint64_t time = 0;
+  template <typename Shared> __device__ Arrival(Shared &sh, int buffer) {
+    if constexpr (ALL) at = shared_address(&sh.arrived[buffer]), keep_address(at);
+  }
+  __device__ void read() {
+    if constexpr (ALL) time = gs_globaltimer();
+  }
+  template <typename Shared> __device__ void store(Shared &sh, int warp, int buffer) const {
+    if constexpr (ALL) store_shared64(at, time);
+    else if (Traits::STAMPS && warp == 0) *(volatile uint64_t *)&sh.arrived[buffer] = gs_globaltimer();
+  }
+};
 template <typename Traits, typename Shared>
 __device__ inline void stamp_arrived(const Params &p, const Shared &sh, int t, int i, int buffer) {
   if constexpr (Traits::STAMPS)

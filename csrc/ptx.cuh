@@ -81,6 +81,9 @@ __device__ inline void store_shared2(uint32_t a, float2 v) {
 __device__ inline void store_shared32(uint32_t a, uint32_t v) {
   asm volatile("st.shared.u32 [%0], %1;" ::"r"(a), "r"(v) : "memory");
 }
+__device__ inline void store_shared64(uint32_t a, uint64_t v) {  // several threads may store there at once
+  asm volatile("st.volatile.shared.u64 [%0], %1;" ::"r"(a), "l"(v) : "memory");
+}
 // A zero that is set where it is needed: others the compiler sets before a branch, whichever way it goes.
 __device__ inline void set_zero(uint32_t &v) { asm volatile("mov.u32 %0, 0;" : "=r"(v)); }
 // Keeps an address in shared memory in a register: else it is computed at each use, from a special register.

@@ -60,6 +60,7 @@ inline uint32_t max_halves(uint32_t a, uint32_t b) {
 }
 inline void store_shared2(uint32_t a, float2 v) { memcpy(of_shared(a), &v, sizeof v); }
 inline void store_shared32(uint32_t a, uint32_t v) { memcpy(of_shared(a), &v, sizeof v); }
+inline void store_shared64(uint32_t a, uint64_t v) { memcpy(of_shared(a), &v, sizeof v); }
 inline void set_zero(uint32_t &v) { v = 0; }
 inline void keep_address(uint32_t &) {}
 

@@ -129,7 +129,7 @@ func TestEmulatedStamps(t *testing.T) {
 	if len(passes) != 2 {
 		t.Fatalf("%d decode steps are recorded", len(passes))
 	}
-	waited, all := 0, 0
+	waited, inputs, all := 0, 0, 0
 	for n, pass := range passes {
 		for i, e := range kernels[pass.ID] {
 			in := e.Inside
@@ -139,10 +139,13 @@ func TestEmulatedStamps(t *testing.T) {
 			if all++; in.Weights > 0 {
 				waited++
 			}
+			if in.Inputs > 0 {
+				inputs++
+			}
 		}
 	}
-	if waited == 0 || waited == all {
-		t.Errorf("blocks waited for weights in %d of %d steps", waited, all)
+	if waited == 0 || waited == all || inputs < all/2 {
+		t.Errorf("blocks waited for weights in %d, for inputs in %d of %d steps", waited, inputs, all)
 	}
 }
 

@@ -91,6 +91,9 @@ func TestPersistentRecordedOnGPU(t *testing.T) {
 		for _, f := range table.Folded {
 			sum += f.Exclusive
 			if f.Inside != nil {
+				if f.Inside.Compute <= 0 || f.Inside.Inputs <= 0 && f.Name != "sample" {
+					t.Errorf("%s: %s has %+v", m.Name, f.Name, *f.Inside)
+				}
 				t.Logf("%s: %-50s %8.3f us a step: %+v", m.Name, f.Name, float64(f.Exclusive)/1e3/(n-1), *f.Inside)
 			} else if f.Phase == gpt2.DecodePass {
 				t.Logf("%s: %-50s %8.3f us a step", m.Name, f.Name, float64(f.Exclusive)/1e3/(n-1))

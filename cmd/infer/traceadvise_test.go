@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"gpt2scope/internal/humanize"
 	"gpt2scope/traces"
 	"gpt2scope/traces/judge"
 )
@@ -20,7 +21,7 @@ func TestTraceAdvise(t *testing.T) {
 	out := mustInfer(t, "trace", "advise", samples[0]).stdout
 	rest := out
 	for _, h := range some.Hints {
-		_, after, ok := strings.Cut(rest, h.Rule+": at most "+judge.Milliseconds(h.Gain)+" ms")
+		_, after, ok := strings.Cut(rest, h.Rule+": at most "+humanize.InMilliseconds(h.Gain)+" ms")
 		if rest = after; !ok || !strings.Contains(rest, h.Text) || !strings.Contains(rest, h.Try) || !strings.Contains(rest, h.Rows[0]) {
 			t.Fatalf("the table lacks %+v:\n%s", h, out)
 		}

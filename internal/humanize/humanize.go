@@ -61,6 +61,16 @@ func Milliseconds(ms float64) string {
 	return fmt.Sprintf("%.1f ms", ms)
 }
 
+// InMilliseconds writes nanoseconds in milliseconds, for one unit in all lines: 2,434.068; in more digits below a
+// microsecond: 0.000300.
+func InMilliseconds[T int64 | float64](ns T) string {
+	digits := 3
+	if 0 < ns && ns < 1000 {
+		digits = 6
+	}
+	return Separate(strconv.FormatFloat(float64(ns)/1e6, 'f', digits, 64))
+}
+
 // Size writes bytes in a unit that fits: "12.5 KiB", "1.17 GiB".
 func Size(bytes int64) string {
 	switch b := float64(bytes); {

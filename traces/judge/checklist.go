@@ -76,9 +76,9 @@ func checklist(r *Report, t *tables.Table) []Check {
 func transfers(r *Report, _ *tables.Table, c *Check, copying float64) {
 	percent, _ := r.value("compute_percent")
 	computing := percent / 100 * float64(r.Wall)
-	c.Evidence = fmt.Sprintf("copies and sets run for %s ms, kernels for %s ms", Milliseconds(copying), Milliseconds(computing))
+	c.Evidence = fmt.Sprintf("copies and sets run for %s ms, kernels for %s ms", humanize.InMilliseconds(copying), humanize.InMilliseconds(computing))
 	if copying == 0 {
-		c.Evidence = fmt.Sprintf("there are no copies and sets; kernels run for %s ms", Milliseconds(computing))
+		c.Evidence = fmt.Sprintf("there are no copies and sets; kernels run for %s ms", humanize.InMilliseconds(computing))
 	}
 	overlap, ok := r.value("compute_copy_overlap_percent")
 	if ok {
@@ -97,10 +97,10 @@ func transfers(r *Report, _ *tables.Table, c *Check, copying float64) {
 }
 
 func smallInputs(r *Report, _ *tables.Table, c *Check, latency float64) {
-	kernel, any := r.value("kernel_median")
+	kernel, ran := r.value("kernel_median")
 	starved, _ := r.value("starved_percent")
 	computing, _ := r.value("compute_percent")
-	if !any {
+	if !ran {
 		c.Answer, c.Evidence = Unknown, "no kernel ran"
 		return
 	}
@@ -137,7 +137,7 @@ func utilisation(r *Report, t *tables.Table, c *Check, busy float64) {
 	causes := idleCauses(t)
 	var text []string
 	for _, row := range causes[:min(2, len(causes))] {
-		text = append(text, fmt.Sprintf("%s %s ms", row.name, Milliseconds(row.time)))
+		text = append(text, fmt.Sprintf("%s %s ms", row.name, humanize.InMilliseconds(row.time)))
 	}
 	if len(text) > 0 {
 		c.Evidence += "; idle: " + strings.Join(text, ", ")

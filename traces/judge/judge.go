@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strconv"
 
 	"gpt2scope/internal/humanize"
 	"gpt2scope/traces"
@@ -213,7 +212,7 @@ func advise(table *tables.Table, m *measured) *Advice {
 	if steady := a.Steady(); table.By == tables.ByKernel && steady.Source == window.FromRepetition {
 		left := ""
 		if early := steady.From - a.Whole().From; early > 0 {
-			left = fmt.Sprintf("; %s ms of loading and %s of warm-up before them are left out", Milliseconds(early),
+			left = fmt.Sprintf("; %s ms of loading and %s of warm-up before them are left out", humanize.InMilliseconds(early),
 				humanize.Count(len(steady.WarmUp), "pass", "passes"))
 		}
 		a.note("%s; what counts are %s, which are found by the repetition of kernel names%s", table.Instead,
@@ -497,7 +496,7 @@ func (t *tally) sorted() []*tallied {
 func (t *tally) rows(thing string) []string {
 	var rows []string
 	for _, x := range t.sorted() {
-		row := fmt.Sprintf("%s: %s ms", x.name, Milliseconds(x.time))
+		row := fmt.Sprintf("%s: %s ms", x.name, humanize.InMilliseconds(x.time))
 		if x.n > 0 {
 			row += " in " + numberOf(x.n, thing)
 		}
@@ -511,13 +510,4 @@ func sum(list []int64) (ns int64) {
 		ns += x
 	}
 	return ns
-}
-
-// Milliseconds writes a time, in more digits if it is less than a microsecond.
-func Milliseconds[T int64 | float64](ns T) string {
-	digits := 3
-	if 0 < ns && ns < 1000 {
-		digits = 6
-	}
-	return humanize.Separate(strconv.FormatFloat(float64(ns)/1e6, 'f', digits, 64))
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"gpt2scope/internal/humanize"
 	"gpt2scope/internal/stats"
 	"gpt2scope/traces"
 	"gpt2scope/traces/tables"
@@ -111,7 +112,7 @@ func reportOn(table *tables.Table, now *measured) (*Report, error) {
 	r.Notes = together(w)
 	if all := sum(now.durations); float64(all) > overlapping*float64(now.computing) {
 		r.Notes = append(r.Notes, fmt.Sprintf("kernels overlap: their times sum to %s ms, in %s ms of the wall time",
-			Milliseconds(all), Milliseconds(now.computing)))
+			humanize.InMilliseconds(all), humanize.InMilliseconds(now.computing)))
 	}
 	for _, f := range table.Findings {
 		if f.Misleads {

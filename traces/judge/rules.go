@@ -115,7 +115,7 @@ func heldRule(cause string, call traces.Call, says, try string) func(*advisor) {
 				rows, thing = calls, "call"
 			}
 		}
-		a.hint(ns, rows.rows(thing), try, says, Milliseconds(ns), numberOf(n, "gap"))
+		a.hint(ns, rows.rows(thing), try, says, humanize.InMilliseconds(ns), numberOf(n, "gap"))
 	}
 }
 
@@ -151,7 +151,7 @@ func hostRule(a *advisor) {
 			"torch.compile with mode='reduce-overhead') replaces the launches of a pass by one"
 	}
 	a.hint(ns, doing.rows("gap"), try, "The GPU is idle for %s ms in %s because the host has not launched the next work.",
-		Milliseconds(ns), numberOf(rows.n, "gap"))
+		humanize.InMilliseconds(ns), numberOf(rows.n, "gap"))
 }
 
 // latencyRule: where the call had begun before the GPU ran dry, the host was ahead, if hardly.
@@ -172,7 +172,7 @@ func latencyRule(a *advisor) {
 			"launch in place of many"
 	}
 	a.hint(ns, rows.rows("gap"), try, "The GPU is idle for %s ms in %s between a launch and its start.",
-		Milliseconds(ns), numberOf(rows.n, "gap"))
+		humanize.InMilliseconds(ns), numberOf(rows.n, "gap"))
 }
 
 func (a *advisor) launchOf(e *traces.Event) *traces.Event {
@@ -190,7 +190,7 @@ func dependencyRule(a *advisor) {
 		try = "let the next kernel begin early (programmatic dependent launch), or " + try
 	}
 	a.hint(ns, rows.rows("gap"), try, "Between kernels that were queued the GPU is idle for %s ms in %s.",
-		Milliseconds(ns), numberOf(rows.n, "gap"))
+		humanize.InMilliseconds(ns), numberOf(rows.n, "gap"))
 }
 
 // compute returns the major number of the compute capability of an NVIDIA GPU, 0 if it is not known.
@@ -243,7 +243,7 @@ func copiesRule(a *advisor) {
 	a.hint(copying.gain, copying.rows("event"),
 		"keep the data on the GPU, copy less, and overlap what is left with kernels on a stream of its own",
 		"Copies take %s ms, longer than the kernels with %s ms; %s ms of them run beside no kernel.",
-		Milliseconds(copying.time), Milliseconds(a.measured.computing), Milliseconds(copying.alone))
+		humanize.InMilliseconds(copying.time), humanize.InMilliseconds(a.measured.computing), humanize.InMilliseconds(copying.alone))
 }
 
 // copies are those of a kind.
@@ -283,7 +283,7 @@ func pageableRule(a *advisor) {
 	a.hint(found.gain, found.rows("copy or set"),
 		"allocate host buffers page-locked (cudaHostAlloc) and copy with cudaMemcpyAsync",
 		"%s memory that is pageable, at %.1f GB/s, %s ms of it beside no kernel.",
-		humanize.Count(found.n, "copy uses", "copies use"), float64(found.bytes)/float64(max(1, found.time)), Milliseconds(found.alone))
+		humanize.Count(found.n, "copy uses", "copies use"), float64(found.bytes)/float64(max(1, found.time)), humanize.InMilliseconds(found.alone))
 }
 
 // syncRule: one wait, at the end of a run, is no loop.
@@ -327,7 +327,7 @@ func syncRule(a *advisor) {
 		"leave results on the GPU and read them behind the next pass; "+
 			"wait for an event of what is needed, not for the stream or device",
 		"%d times the GPU runs dry while the host waits for it, and is idle for %s ms until the next work; the calls are those in which the host waits.",
-		n, Milliseconds(sum))
+		n, humanize.InMilliseconds(sum))
 }
 
 func smWaitsRule(a *advisor) {
@@ -345,7 +345,7 @@ func smWaitsRule(a *advisor) {
 		"exchange fewer or smaller vectors between SMs, or within clusters; "+
 			"give SMs equal work: 'infer trace report' shows which come last",
 		"Inside the kernel an SM waits %s ms for what others compute, and %s ms for the last of them.",
-		Milliseconds(all.Inputs), Milliseconds(all.Imbalance))
+		humanize.InMilliseconds(all.Inputs), humanize.InMilliseconds(all.Imbalance))
 }
 
 func smallGridRule(a *advisor) {
@@ -372,7 +372,7 @@ func smallGridRule(a *advisor) {
 		"split the work into more blocks (over rows, heads, or along the sum: split-K), "+
 			"or fuse the step into a kernel that fills the GPU",
 		"%s fewer blocks than the GPU has SMs (%d), in %s ms.",
-		humanize.Count(rows.n, "kernel has", "kernels have"), sms, Milliseconds(time))
+		humanize.Count(rows.n, "kernel has", "kernels have"), sms, humanize.InMilliseconds(time))
 }
 
 // blocks says how many blocks a kernel has, if that is known.
@@ -424,7 +424,7 @@ func occupancyRule(a *advisor) {
 	a.hint(gain, rows.rows("kernel"), strings.Join(tries, ", ")+
 		"; kernels that keep much in flight per thread need no more warps",
 		"%s a theoretical occupancy below %d %%, in %s ms.",
-		humanize.Count(rows.n, "kernel has", "kernels have"), lowOccupancy, Milliseconds(time))
+		humanize.Count(rows.n, "kernel has", "kernels have"), lowOccupancy, humanize.InMilliseconds(time))
 }
 
 func divergenceRule(a *advisor) {
@@ -438,7 +438,7 @@ func divergenceRule(a *advisor) {
 	a.hint(gain, rows.rows("kernel"),
 		"let the threads of a warp take the same branches, and give each as many elements as the others",
 		"In %s fewer than %d %% of the threads of a warp are active, in %s ms.",
-		numberOf(rows.n, "kernel"), lowEfficiency, Milliseconds(time))
+		numberOf(rows.n, "kernel"), lowEfficiency, humanize.InMilliseconds(time))
 }
 
 // productsRule reports products whose name says something. It is silent where there is nothing to try.
@@ -455,7 +455,7 @@ func productsRule(is func(name string) bool, says string, try func(*advisor) str
 			}
 			return 1, blocks(p.Event)
 		})
-		a.hint(gain, rows.rows("kernel"), what, says, numberOf(rows.n, "product"), Milliseconds(time))
+		a.hint(gain, rows.rows("kernel"), what, says, numberOf(rows.n, "product"), humanize.InMilliseconds(time))
 	}
 }
 
@@ -486,7 +486,7 @@ func floorRule(a *advisor) {
 	a.hint(gain, rows.rows("call"),
 		"see which limit holds (GB/s and TFLOP/s in 'infer trace show'), then tune the kernels of the stages that lose most",
 		"%s more than %d times the floor: %s ms, of which the floor is %s ms.",
-		humanize.Count(n, "stage takes", "stages take"), farFromFloor, Milliseconds(time), Milliseconds(time-above))
+		humanize.Count(n, "stage takes", "stages take"), farFromFloor, humanize.InMilliseconds(time), humanize.InMilliseconds(time-above))
 }
 
 func elementwiseRule(a *advisor) {
@@ -559,7 +559,7 @@ func smallCopiesRule(a *advisor) {
 	}
 	a.hint(gain, rows.rows("copy"), "gather them into one copy, or make the values on the GPU",
 		"%s at most %s: with the time from their calls to their start they take %s ms.",
-		humanize.Count(rows.n, "copy has", "copies have"), humanize.Size(smallCopy), Milliseconds(gain))
+		humanize.Count(rows.n, "copy has", "copies have"), humanize.Size(smallCopy), humanize.InMilliseconds(gain))
 }
 
 // boundByMemory reports whether a kernel works at most of what the GPU's memory can deliver, by
@@ -605,7 +605,7 @@ func imbalanceRule(a *advisor) {
 		"divide the work between all threads, into more and smaller parts that they take as they come, "+
 			"use as many threads as there are free cores, and look for other work on them",
 		"The slowest thread of a step takes %.2f times the mean of %d threads: %s ms of %s ms are waiting for it.",
-		longest/max(1, mean), len(threads), Milliseconds(int64(longest-mean)), Milliseconds(int64(longest)))
+		longest/max(1, mean), len(threads), humanize.InMilliseconds(int64(longest-mean)), humanize.InMilliseconds(int64(longest)))
 }
 
 func numberOf(n int, thing string) string {

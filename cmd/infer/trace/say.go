@@ -150,13 +150,13 @@ func traceAdvise(c *cobra.Command, paths []string, asJSON, isAll bool, gpu int32
 
 // printAdvice writes the hints for people; all is how many there are with those that are not shown.
 func printAdvice(b io.Writer, advice *judge.Advice, all int) {
-	fmt.Fprintf(b, "%s\nwall time %s ms; gains are upper bounds, and each nanosecond counts in one\n", advice.Source, judge.Milliseconds(advice.Wall))
+	fmt.Fprintf(b, "%s\nwall time %s ms; gains are upper bounds, and each nanosecond counts in one\n", advice.Source, humanize.InMilliseconds(advice.Wall))
 	for i, h := range advice.Hints {
 		share := "share withheld"
 		if h.Percent != nil {
 			share = fmt.Sprintf("%.1f %% of wall", *h.Percent)
 		}
-		fmt.Fprintf(b, "\n%d. %s: at most %s ms, %s\n   %s\n", i+1, h.Rule, judge.Milliseconds(h.Gain), share, h.Text)
+		fmt.Fprintf(b, "\n%d. %s: at most %s ms, %s\n   %s\n", i+1, h.Rule, humanize.InMilliseconds(h.Gain), share, h.Text)
 		for _, r := range h.Rows {
 			fmt.Fprintf(b, "     %s\n", r)
 		}
@@ -226,10 +226,10 @@ func printKPI(w io.Writer, r *judge.Report, define bool) {
 	case window.FromNothing:
 		passes, heading = "all work: no passes were found", "indicator\tunit\tall work"
 	}
-	fmt.Fprintf(w, "%s\nwall time %s ms, of %s", r.Source, judge.Milliseconds(r.Wall), passes)
+	fmt.Fprintf(w, "%s\nwall time %s ms, of %s", r.Source, humanize.InMilliseconds(r.Wall), passes)
 	if r.Before > 0 {
 		heading += "\tbefore"
-		fmt.Fprintf(w, "; before it %s ms of loading", judge.Milliseconds(r.Before))
+		fmt.Fprintf(w, "; before it %s ms of loading", humanize.InMilliseconds(r.Before))
 		if r.WarmUpPasses > 0 {
 			fmt.Fprintf(w, " and warm-up (%s)", humanize.Count(r.WarmUpPasses, "pass", "passes"))
 		}

@@ -11,9 +11,9 @@ import (
 	"github.com/spf13/pflag"
 
 	"gpt2scope/cmd/infer/cli"
+	"gpt2scope/internal/humanize"
 	"gpt2scope/internal/table"
 	"gpt2scope/traces"
-	"gpt2scope/traces/judge"
 	"gpt2scope/traces/tables"
 )
 
@@ -164,7 +164,7 @@ func LayTable(t *traces.Trace, o *ShowOptions) (*tables.Table, layout, error) {
 func WriteTable(w io.Writer, table *tables.Table, show layout) error {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "%s\nwall time %s ms, which began %s ms after the recording did\ntrust: %s\n",
-		table.Source, judge.Milliseconds(table.Wall), judge.Milliseconds(table.Before), table.Trust)
+		table.Source, humanize.InMilliseconds(table.Wall), humanize.InMilliseconds(table.Before), table.Trust)
 	for _, f := range table.Findings {
 		if f.Misleads {
 			fmt.Fprintf(&b, "! %s\n", f.Text)

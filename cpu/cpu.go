@@ -330,7 +330,8 @@ func (b *Backend) packSlices(ctx context.Context, m *gpt2.Model, one packing, sl
 	cols := one.t.Elements() / rows
 	row := cols * source.size()
 	perSlice := max(1, sliceBytes/(32*row)) * 32
-	buf := slices.Grow((*slice)[:0], min(perSlice, rows)*row)[:min(perSlice, rows)*row]
+	most := min(perSlice, rows) * row
+	buf := slices.Grow((*slice)[:0], most)[:most]
 	*slice = buf
 	for r := 0; r < rows; r += perSlice {
 		if err := context.Cause(ctx); err != nil {

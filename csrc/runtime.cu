@@ -360,9 +360,9 @@ extern "C" int gs_graph_destroy(gs_graph *g) {
 
 // NVRTC is opened by path, and the driver's functions come from the runtime, so that this library can be built and
 // loaded without either.
-#define NVRTC(F)                                                                                      \
-  F(nvrtcGetErrorString) F(nvrtcCreateProgram) F(nvrtcDestroyProgram)                 \
-  F(nvrtcCompileProgram) F(nvrtcGetProgramLogSize) F(nvrtcGetProgramLog) F(nvrtcGetCUBINSize)         \
+#define NVRTC(F)                                                                              \
+  F(nvrtcGetErrorString) F(nvrtcCreateProgram) F(nvrtcDestroyProgram)                         \
+  F(nvrtcCompileProgram) F(nvrtcGetProgramLogSize) F(nvrtcGetProgramLog) F(nvrtcGetCUBINSize) \
   F(nvrtcGetCUBIN)
 #define DRIVER(F)                                                                                     \
   F(cuModuleLoadData) F(cuModuleUnload) F(cuModuleGetFunction) F(cuLaunchKernel) F(cuFuncGetAttribute) \

@@ -16,21 +16,21 @@ struct gs_graph { char opaque; };
 struct gs_module { char opaque; };
 
 // Every function of abi.h, once. A test compares this list with the header.
-#define GS_SYMBOLS(X)                                                                                     \
-  X(gs_abi_version) X(gs_error) X(gs_versions) X(gs_blas_open)                                            \
-  X(gs_device_count) X(gs_device_get) X(gs_device_memory)                                                 \
-  X(gs_alloc) X(gs_free) X(gs_alloc_host) X(gs_free_host)                                                 \
-  X(gs_stream_create) X(gs_stream_destroy) X(gs_stream_synchronize) X(gs_stream_query)                    \
-  X(gs_stream_overlap) X(gs_stream_wait)                                              \
-  X(gs_event_create) X(gs_event_destroy) X(gs_event_record) X(gs_event_synchronize)     \
-  X(gs_event_elapsed) X(gs_copy) X(gs_copy_now) X(gs_set)                                                 \
-  X(gs_capture_begin) X(gs_capture_end) X(gs_capture_abandon)                                             \
-  X(gs_graph_launch) X(gs_graph_destroy)                                                \
-  X(gs_nvrtc_open) X(gs_module_compile) X(gs_module_destroy) X(gs_module_function)                        \
-  X(gs_function_launch) X(gs_function_occupancy) X(gs_variant)                             \
-  X(gs_embed) X(gs_layernorm) X(gs_linear) X(gs_linear_variant) X(gs_linear_tune) \
-  X(gs_attention) X(gs_attention_work) X(gs_activate) X(gs_add) X(gs_sample) X(gs_sample_work) X(gs_pack) \
-  X(gs_fold) X(gs_persistent) X(gs_persistent_one) X(gs_persistent_work)  \
+#define GS_SYMBOLS(X)                                                                                                \
+  X(gs_abi_version) X(gs_error) X(gs_versions) X(gs_blas_open)                                                       \
+  X(gs_device_count) X(gs_device_get) X(gs_device_memory)                                                            \
+  X(gs_alloc) X(gs_free) X(gs_alloc_host) X(gs_free_host)                                                            \
+  X(gs_stream_create) X(gs_stream_destroy) X(gs_stream_synchronize) X(gs_stream_query)                               \
+  X(gs_stream_overlap) X(gs_stream_wait)                                                                             \
+  X(gs_event_create) X(gs_event_destroy) X(gs_event_record) X(gs_event_synchronize)                                  \
+  X(gs_event_elapsed) X(gs_copy) X(gs_copy_now) X(gs_set)                                                            \
+  X(gs_capture_begin) X(gs_capture_end) X(gs_capture_abandon)                                                        \
+  X(gs_graph_launch) X(gs_graph_destroy)                                                                             \
+  X(gs_nvrtc_open) X(gs_module_compile) X(gs_module_destroy) X(gs_module_function)                                   \
+  X(gs_function_launch) X(gs_function_occupancy) X(gs_variant)                                                       \
+  X(gs_embed) X(gs_layernorm) X(gs_linear) X(gs_linear_variant) X(gs_linear_tune)                                    \
+  X(gs_attention) X(gs_attention_work) X(gs_activate) X(gs_add) X(gs_sample) X(gs_sample_work) X(gs_pack)            \
+  X(gs_fold) X(gs_persistent) X(gs_persistent_one) X(gs_persistent_work)                                             \
   X(gs_stamps_into) X(gs_stamps_used) X(gs_stamp_taken_by) X(gs_stamp_mark) X(gs_stamps_collect) X(gs_clock_compare) \
   X(gs_empty_kernel) X(gs_hops) X(gs_read) X(gs_read_again) X(gs_copy_kernel)
 

@@ -381,7 +381,8 @@ func (g *generateFlags) run(ctx context.Context, stdin io.Reader) error {
 	// The times of a process that was stopped are not those of its passes.
 	if made := r.made; made > 0 && len(continued) == 0 && whole {
 		done, took := *o.Run, s.Stats()
-		if done.New = made; r.Drafts != nil {
+		done.New = made
+		if r.Drafts != nil {
 			took.DecodeTime = 0 // it is not of the steps that --device auto plans
 		}
 		o.Remember(&done, took)

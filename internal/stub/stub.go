@@ -99,10 +99,9 @@ func (c *Control) locked(f func(s *C.gs_stub)) {
 
 // put writes a text for C, which ends in 0.
 func put(to []C.char, text string) {
-	for i := range to {
-		if to[i] = 0; i < len(text) && i < len(to)-1 {
-			to[i] = C.char(text[i])
-		}
+	clear(to)
+	for i := range min(len(text), len(to)-1) {
+		to[i] = C.char(text[i])
 	}
 }
 
@@ -124,7 +123,8 @@ func (c *Control) Fail(what string, n int) {
 // Memory leaves so many bytes to be allocated on the devices from now on, until Reset; 0 is any.
 func (c *Control) Memory(bytes int64) {
 	c.locked(func(s *C.gs_stub) {
-		if s.memory_limit = 0; bytes > 0 {
+		s.memory_limit = 0
+		if bytes > 0 {
 			s.memory_limit = s.memory_used + C.uint64_t(bytes)
 		}
 	})

@@ -153,13 +153,16 @@ func slopes(m *predict.Model, l *predict.TaskLaw, memory predict.Memory, in, out
 			sizes[0][r.BytesIn], sizes[1][r.BytesOut] = true, true
 		}
 	}
-	text := []string{"-", "-"}
-	for i, t := range []predict.Transfer{in, out} {
+	text := [2]string{"-", "-"}
+	for i, t := range [2]predict.Transfer{in, out} {
 		if len(sizes[i]) > 1 {
 			text[i] = cli.Digits(t.UsPerMiB)
 		}
 	}
-	return cmp.Or(strings.TrimPrefix(strings.Join(text, ", "), "-, -"), "-")
+	if text[0] == "-" && text[1] == "-" {
+		return "-"
+	}
+	return text[0] + ", " + text[1]
 }
 
 // factor writes half the width of an interval of logarithms.
